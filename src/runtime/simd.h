@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A small vocabulary of vectors of f32, so that one kernel text serves every instruction set. A kernel file defines one of
+ * QSA_SIMD_AVX2, QSA_SIMD_AVX512, QSA_SIMD_NEON and includes this; then includes its kernel's text, once. Functions that use
+ * the vocabulary are declared QSA_SIMD (inlined) or QSA_KERNEL (called), which gives them the instructions.
+ *
+ *   V_LANES                    lanes of a vf, 4, 8 or 16
+ *   QSA_LEVEL(name)            name_avx2, name_avx512, name_neon
+ *   v_load, v_store            unaligned
+ *   v_load_n, v_store_n        the first n lanes only, 0 <= n <= V_LANES; the others are 0, or left alone
+ *   v_set, v_add, v_sub, v_mul, v_div
+ *   v_fma(a, b, c)             a * b + c, rounded once
+ *   v_fma_one(a, b, c)         the same of single floats
+ *   v_relu(x)                  0 where 0 > x, else x (a NaN stays)
+ *   v_raise(top, x)            x where x > top, else top (a NaN in x is passed over)
+ *   v_magnitude, v_max_magnitude   |x| as bits, the larger of two such
+ *   v_exp                      qsa_exp in every lane
+ *   v_low16, v_high16          the two bf16 of each 32-bit lane as f32 (vi from v_load_bits)
+ *   v_from_bf16, v_from_f16    V_LANES consecutive 16-bit values as f32
+ *   v_fold(const vf *x)        16 lanes in 16 / V_LANES vectors, in the written order: upper half to lower, 8, 4, 2, 1
+ *   v_top(x), v_top_magnitude  the largest lane
+ */
+#ifndef QSA_RUNTIME_SIMD_H
+#define QSA_RUNTIME_SIMD_H
+
+#include "runtime/numerics.h"
+
+#if defined(QSA_SIMD_AVX2)
+#include "runtime/simd_avx2.h"
+#elif defined(QSA_SIMD_AVX512)
+#include "runtime/simd_avx512.h"
+#elif defined(QSA_SIMD_NEON)
+#include "runtime/simd_neon.h"
+#endif
+
+QSA_SIMD vf v_exp(vf x) {
+    vf magic = v_set(QSA_EXP_MAGIC);
+    vf shifted = v_fma(x, v_set(QSA_EXP_LOG2E), magic);
+    vf n = v_sub(shifted, magic);
+    vf r = v_fma(n, v_set(-QSA_EXP_LN2_HIGH), x);
+    r = v_fma(n, v_set(-QSA_EXP_LN2_LOW), r);
+    vf p = v_set(QSA_EXP_C7);
+    p = v_fma(p, r, v_set(QSA_EXP_C6));
+    p = v_fma(p, r, v_set(QSA_EXP_C5));
+    p = v_fma(p, r, v_set(QSA_EXP_C4));
+    p = v_fma(p, r, v_set(QSA_EXP_C3));
+    p = v_fma(p, r, v_set(QSA_EXP_C2));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    vf result = v_mul(p, v_exponent(shifted));
+    result = v_where_less(x, v_set(QSA_EXP_LOW), v_set(0.0f), result);
+    return v_where_less(v_set(QSA_EXP_HIGH), x, v_set(QSA_INFINITY), result);
+}
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/* runtime/simd.h for AVX-512 F, BW, VL, DQ and VNNI: 16 lanes. */
+#ifndef QSA_RUNTIME_SIMD_AVX512_H
+#define QSA_RUNTIME_SIMD_AVX512_H
+
+#include <immintrin.h>
+
+#define QSA_TARGET "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c"
+#define QSA_KERNEL __attribute__((target(QSA_TARGET)))
+#define QSA_SIMD static inline __attribute__((always_inline, target(QSA_TARGET), unused))
+#define QSA_LEVEL(name) name##_avx512
+
+enum { V_LANES = 16 };
+typedef __m512 vf;
+typedef __m512i vi;
+
+QSA_SIMD vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+QSA_SIMD void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
+QSA_SIMD vi v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
+QSA_SIMD vf v_set(float x) { return _mm512_set1_ps(x); }
+QSA_SIMD vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+QSA_SIMD vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+QSA_SIMD vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+QSA_SIMD vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+QSA_SIMD vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+QSA_SIMD float v_fma_one(float a, float b, float c) { return _mm_cvtss_f32(_mm_fmadd_ss(_mm_set_ss(a), _mm_set_ss(b), _mm_set_ss(c))); }
+QSA_SIMD vf v_relu(vf x) { return _mm512_max_ps(_mm512_setzero_ps(), x); }
+QSA_SIMD vf v_raise(vf top, vf x) { return _mm512_max_ps(x, top); }
+
+QSA_SIMD __mmask16 v_first(int64_t n) { return (__mmask16)((1u << n) - 1u); }
+QSA_SIMD vf v_load_n(const float *p, int64_t n) { return _mm512_maskz_loadu_ps(v_first(n), p); }
+QSA_SIMD void v_store_n(float *p, vf x, int64_t n) { _mm512_mask_storeu_ps(p, v_first(n), x); }
+
+QSA_SIMD vf v_where_less(vf a, vf b, vf then, vf otherwise) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), otherwise, then);
+}
+QSA_SIMD vf v_exponent(vf shifted) {
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127)), 23));
+}
+QSA_SIMD vi v_magnitude(vf x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
+QSA_SIMD vi v_max_magnitude(vi a, vi b) { return _mm512_max_epi32(a, b); }
+QSA_SIMD vi v_zero_bits(void) { return _mm512_setzero_si512(); }
+
+QSA_SIMD vf v_low16(vi x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+QSA_SIMD vf v_high16(vi x) { return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32((int)0xffff0000u))); }
+QSA_SIMD vf v_from_bf16(const void *p) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+QSA_SIMD vf v_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+
+QSA_SIMD float v_fold(const vf *x) {
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(*x), _mm512_extractf32x8_ps(*x, 1));
+    __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(four, _mm_shuffle_ps(four, four, 1)));
+}
+QSA_SIMD float v_top(vf x) { return _mm512_reduce_max_ps(x); }
+QSA_SIMD uint32_t v_top_magnitude(vi x) { return (uint32_t)_mm512_reduce_max_epi32(x); }
+
+#endif
