@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The attend stage: q, ids, K/V -> partials (acc, m, l).
+ *
+ * A UNIT of work is (row, part, KV head): the `heads` query heads that read one KV head, against the ids of one part. Ids go
+ * in chunks of 32 or 64; holes are left out first, so that lane j of a chunk is its j-th live cell.
+ *
+ * One chunk, one head (docs/numerics.md has the bounds):
+ *   s_j    I8_G64: s = 0; for each 64-channel group g: s = fma((float)D_g, k_scale_g * step_g, s), D_g the exact integer dot
+ *          product of int8 k with q on a grid of QSA_GRID steps to the group's largest |q|; step includes the softmax scale.
+ *          Others: s = dot16(q, k) * scale, in f32.
+ *   m      max s_j, NaNs passed over, -0 as +0
+ *   p_j    exp(s_j - m)
+ *   l      the 16-lane sum of p_j: lane i adds j = i, i + 16, ..., then the fold 8, 4, 2, 1
+ *   acc_d  I8_G64: (float)A_d * step, A_d = exact integer sum of w_j v_jd, w_j = p_j * v_scale_jg on a grid of QSA_GRID steps
+ *          to the chunk's largest |w|, one grid for each group g.
+ *          Others: the chain of fma(p_j, v_jd, acc) over j, from zero.
+ * Chunks of one part are folded in order: M = max(m, m'), a = exp(m - M), b = exp(m' - M), l = fma(l', b, l * a),
+ * acc = fma((float)A_d, step * b, acc * a) (others: fma(acc', b, acc * a)), m = M. The first live chunk starts the part;
+ * chunks without live cells are passed over.
+ */
+#ifndef QSA_ATTEND_ATTEND_H
+#define QSA_ATTEND_ATTEND_H
+
+#include "runtime/context.h"
+#include "runtime/numerics.h"
+
+enum {
+    QSA_CHUNK_MAX = 64,
+    QSA_GROUP = 64,       /* channels that share a scale */
+    QSA_HEAD_DIM_MAX = 512,
+    QSA_GROUPS_MAX = QSA_HEAD_DIM_MAX / QSA_GROUP,
+    QSA_HEADS_MAX = 64    /* query heads of one KV head */
+};
+
+typedef struct qsa_attend_unit {
+    const qsa_kv *kv;     /* strides filled */
+    int64_t kv_head;
+    int64_t heads;        /* query heads of this KV head */
+    int64_t head_dim;
+    float scale;
+    const int32_t *ids;   /* [n_ids] of this part; NULL: first_cell, first_cell + 1, ... */
+    int64_t first_cell;
+    int64_t n_ids;
+    int64_t chunk;
+    const float *q;       /* [heads][head_dim] of this KV head */
+    const void *prepared; /* what prepare() made of q; I8_G64 only */
+    float *part;          /* [heads][head_dim + 2] of this KV head */
+} qsa_attend_unit;
+
+typedef void qsa_attend_fn(const qsa_attend_unit *unit);
+
+/* The query heads of one KV head on the integer grid, as a kernel wants them; at most qsa_prepared_bytes(). */
+typedef void qsa_prepare_fn(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared);
+
+typedef struct qsa_attend_kernels {
+    qsa_attend_fn *run[QSA_I8_G64 + 1]; /* by qsa_type; [0] unused */
+    const char *name[QSA_I8_G64 + 1];
+    qsa_prepare_fn *prepare;            /* for run[QSA_I8_G64] */
+    const char *prepare_name;
+} qsa_attend_kernels;
+
+void qsa_attend_init(qsa_attend_kernels *kernels, qsa_cpu cpu);
+
+/* A multiple of 64. Room for 16-bit grid values of heads rounded up to 16, and two numbers for each of their groups. */
+static inline size_t qsa_prepared_bytes(int64_t heads, int64_t head_dim) {
+    size_t rounded = (size_t)(heads + 15) / 16 * 16;
+    return rounded * (size_t)head_dim * 2 + rounded * (size_t)(head_dim / QSA_GROUP) * 8 + 64;
+}
+
+/* The live cells of a chunk: where their K, V and scales are, for one KV head. */
+typedef struct qsa_attend_cells {
+    int64_t count;
+    const char *k[QSA_CHUNK_MAX];
+    const char *v[QSA_CHUNK_MAX];
+    const uint16_t *k_scale[QSA_CHUNK_MAX]; /* I8_G64 only */
+    const uint16_t *v_scale[QSA_CHUNK_MAX];
+} qsa_attend_cells;
+
+/* Ids [first, first + n) of the unit, holes left out. */
+void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qsa_attend_cells *cells);
+
+/* {0, -infinity, 0} for every head. */
+void qsa_attend_clear(const qsa_attend_unit *unit);
+
+/* In the portable layout of `prepared`: int16 [heads][head_dim], then float step [heads][groups]. */
+void qsa_attend_prepare_c(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared);
+
+/* The original's three kernels, scalar, for one chunk of up to 64 live cells in a part of its own. attn and attn3 belong to
+ * chunks of 64, attn2 to chunks of 32 and heads in groups of six. All give the bits of the portable kernel. */
+void qsa_attend_attn(const qsa_attend_unit *unit);
+void qsa_attend_attn2(const qsa_attend_unit *unit);
+void qsa_attend_attn3(const qsa_attend_unit *unit);
+
+/* The levels' own kernels, put over what is in the table. */
+void qsa_attend_float_init_avx2(qsa_attend_kernels *kernels);
+void qsa_attend_float_init_avx512(qsa_attend_kernels *kernels);
+void qsa_attend_float_init_neon(qsa_attend_kernels *kernels);
+void qsa_attend_i8_init_avx2(qsa_attend_kernels *kernels);
+void qsa_attend_i8_init_avx512(qsa_attend_kernels *kernels);
+void qsa_attend_i8_init_amx(qsa_attend_kernels *kernels);
+void qsa_attend_i8_init_neon(qsa_attend_kernels *kernels);
+
+/* Fills the strides that a caller left zero and checks the view; block bounds page_cells from below. */
+qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out, qsa_error *error);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/* The portable attend kernels: they define the bits. */
+#include "attend/attend.h"
+
+#include "runtime/cpu.h"
+#include "runtime/memory.h"
+
+/* ------------------------------------------------------------------------------------------------ cells */
+
+void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qsa_attend_cells *cells) {
+    const qsa_kv *kv = unit->kv;
+    int64_t head = unit->kv_head * kv->head_stride, scale_head = unit->kv_head * kv->scale_head_stride;
+    int64_t mask = kv->pages ? kv->page_cells - 1 : INT64_MAX;
+    int shift = kv->pages ? __builtin_ctzll((unsigned long long)kv->page_cells) : 0;
+    int64_t live = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t cell = unit->ids ? unit->ids[first + i] : unit->first_cell + first + i;
+        if (cell < 0) {
+            continue;
+        }
+        int64_t page = kv->pages ? kv->pages[cell >> shift] : 0, in_page = cell & mask;
+        int64_t at = page * kv->page_stride + in_page * kv->cell_stride + head;
+        cells->k[live] = (const char *)kv->k + at;
+        cells->v[live] = (const char *)kv->v + at;
+        if (kv->type == QSA_I8_G64) {
+            int64_t scale_at = page * kv->scale_page_stride + in_page * kv->scale_cell_stride + scale_head;
+            cells->k_scale[live] = (const uint16_t *)(const void *)((const char *)kv->k_scale + scale_at);
+            cells->v_scale[live] = (const uint16_t *)(const void *)((const char *)kv->v_scale + scale_at);
+        }
+        live++;
+    }
+    cells->count = live;
+}
+
+void qsa_attend_clear(const qsa_attend_unit *unit) {
+    for (int64_t h = 0; h < unit->heads; h++) {
+        float *part = unit->part + h * (unit->head_dim + 2);
+        memset(part, 0, (size_t)unit->head_dim * sizeof *part);
+        part[unit->head_dim] = -QSA_INFINITY;
+        part[unit->head_dim + 1] = 0.0f;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ softmax */
+
+/* s becomes p = exp(s - m); returns m and l. */
+static void softmax(float *s, int64_t count, float *m, float *l) {
+    float top = -QSA_INFINITY, lane[16] = {0};
+    for (int64_t j = 0; j < count; j++) {
+        top = s[j] > top ? s[j] : top;
+    }
+    top += 0.0f; /* the maximum of -0 and +0 must not depend on the order */
+    for (int64_t j = 0; j < count; j++) {
+        s[j] = qsa_exp(s[j] - top);
+        lane[j % 16] += s[j];
+    }
+    *m = top;
+    *l = qsa_fold16(lane);
+}
+
+/* How a chunk (m, l) joins a part: the factors of what is there and of what comes. */
+typedef struct join {
+    float old, new;
+} join;
+
+static join join_chunk(float *part_m, float *part_l, float m, float l) {
+    float top = m > *part_m ? m : *part_m;
+    join f = {qsa_exp(*part_m - top), qsa_exp(m - top)};
+    *part_l = qsa_fma(l, f.new, *part_l * f.old);
+    *part_m = top;
+    return f;
+}
+
+/* ------------------------------------------------------------------------------------------------ int8 */
+
+static float *steps_of(const void *prepared, int64_t heads, int64_t head_dim) {
+    return (float *)(void *)((char *)(uintptr_t)prepared + (size_t)(heads * head_dim) * sizeof(int16_t));
+}
+
+void qsa_attend_prepare_c(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared) {
+    int16_t *grid_q = prepared;
+    float *step = steps_of(prepared, heads, head_dim);
+    for (int64_t g = 0; g < heads * (head_dim / QSA_GROUP); g++) {
+        const float *x = q + g * QSA_GROUP;
+        uint32_t largest = 0;
+        for (int64_t c = 0; c < QSA_GROUP; c++) {
+            largest = qsa_magnitude(x[c]) > largest ? qsa_magnitude(x[c]) : largest;
+        }
+        qsa_grid grid = qsa_grid_of(largest);
+        for (int64_t c = 0; c < QSA_GROUP; c++) {
+            grid_q[g * QSA_GROUP + c] = qsa_grid_round(x[c], grid.inverse);
+        }
+        step[g] = grid.step * scale;
+    }
+}
+
+static int32_t dot_group(const int16_t *q, const int8_t *k) {
+    int32_t sum = 0;
+    for (int c = 0; c < QSA_GROUP; c++) {
+        sum += q[c] * k[c];
+    }
+    return sum;
+}
+
+static float dot_i8(const int16_t *q, const float *step, const char *k, const uint16_t *k_scale, int64_t groups) {
+    float s = 0.0f;
+    for (int64_t g = 0; g < groups; g++) {
+        int32_t dot = dot_group(q + g * QSA_GROUP, (const int8_t *)k + g * QSA_GROUP);
+        s = qsa_fma((float)dot, qsa_f16_to_f32(k_scale[g]) * step[g], s);
+    }
+    return s;
+}
+
+/* w_j = p_j * v_scale_jg on the chunk's grid; returns the grid's step. */
+static float weigh(const qsa_attend_cells *cells, const float *p, int64_t g, int16_t w[QSA_CHUNK_MAX]) {
+    float x[QSA_CHUNK_MAX];
+    uint32_t largest = 0;
+    for (int64_t j = 0; j < cells->count; j++) {
+        x[j] = p[j] * qsa_f16_to_f32(cells->v_scale[j][g]);
+        largest = qsa_magnitude(x[j]) > largest ? qsa_magnitude(x[j]) : largest;
+    }
+    qsa_grid grid = qsa_grid_of(largest);
+    for (int64_t j = 0; j < cells->count; j++) {
+        w[j] = qsa_grid_round(x[j], grid.inverse);
+    }
+    return grid.step;
+}
+
+/* A_d of one group for d in 0..63. */
+static void sum_group(const qsa_attend_cells *cells, const int16_t *w, int64_t g, int32_t sum[QSA_GROUP]) {
+    memset(sum, 0, QSA_GROUP * sizeof *sum);
+    for (int64_t j = 0; j < cells->count; j++) {
+        const int8_t *v = (const int8_t *)cells->v[j] + g * QSA_GROUP;
+        for (int c = 0; c < QSA_GROUP; c++) {
+            sum[c] += w[j] * v[c];
+        }
+    }
+}
+
+static void chunk_head_i8(const qsa_attend_unit *unit, const qsa_attend_cells *cells, int64_t h, int first) {
+    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
+    const int16_t *q = (const int16_t *)unit->prepared + h * dim;
+    const float *step = steps_of(unit->prepared, unit->heads, dim) + h * groups;
+    float *part = unit->part + h * (dim + 2), p[QSA_CHUNK_MAX], m, l;
+    for (int64_t j = 0; j < cells->count; j++) {
+        p[j] = dot_i8(q, step, cells->k[j], cells->k_scale[j], groups);
+    }
+    softmax(p, cells->count, &m, &l);
+    join f = {0, 1};
+    if (first) {
+        part[dim] = m;
+        part[dim + 1] = l;
+    } else {
+        f = join_chunk(part + dim, part + dim + 1, m, l);
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        int16_t w[QSA_CHUNK_MAX];
+        int32_t sum[QSA_GROUP];
+        float *acc = part + g * QSA_GROUP, grid_step = weigh(cells, p, g, w) * f.new;
+        sum_group(cells, w, g, sum);
+        for (int c = 0; c < QSA_GROUP; c++) {
+            acc[c] = first ? (float)sum[c] * grid_step : qsa_fma((float)sum[c], grid_step, acc[c] * f.old);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ f32, f16, bf16 */
+
+static void widen(const char *from, qsa_type type, int64_t n, float *to) {
+    for (int64_t i = 0; i < n; i++) {
+        if (type == QSA_F32) {
+            to[i] = ((const float *)(const void *)from)[i];
+        } else {
+            uint16_t x = ((const uint16_t *)(const void *)from)[i];
+            to[i] = type == QSA_F16 ? qsa_f16_to_f32(x) : qsa_bf16_to_f32(x);
+        }
+    }
+}
+
+/* The chunk for all heads: each row of K and V is widened once. p: [heads][64]. */
+static void chunk_float(const qsa_attend_unit *unit, const qsa_attend_cells *cells, int first) {
+    int64_t dim = unit->head_dim;
+    float p[QSA_HEADS_MAX][QSA_CHUNK_MAX], x[QSA_HEAD_DIM_MAX], acc[QSA_HEAD_DIM_MAX];
+    for (int64_t j = 0; j < cells->count; j++) {
+        widen(cells->k[j], unit->kv->type, dim, x);
+        for (int64_t h = 0; h < unit->heads; h++) {
+            p[h][j] = qsa_dot16(unit->q + h * dim, x, dim) * unit->scale;
+        }
+    }
+    for (int64_t h = 0; h < unit->heads; h++) {
+        float *part = unit->part + h * (dim + 2), m, l;
+        softmax(p[h], cells->count, &m, &l);
+        join f = {0, 1};
+        if (first) {
+            part[dim] = m;
+            part[dim + 1] = l;
+        } else {
+            f = join_chunk(part + dim, part + dim + 1, m, l);
+        }
+        memset(acc, 0, (size_t)dim * sizeof *acc);
+        for (int64_t j = 0; j < cells->count; j++) {
+            widen(cells->v[j], unit->kv->type, dim, x);
+            for (int64_t d = 0; d < dim; d++) {
+                acc[d] = qsa_fma(p[h][j], x[d], acc[d]);
+            }
+        }
+        for (int64_t d = 0; d < dim; d++) {
+            part[d] = first ? acc[d] : qsa_fma(acc[d], f.new, part[d] * f.old);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ units */
+
+static void attend_any(const qsa_attend_unit *unit) {
+    int first = 1;
+    for (int64_t i = 0; i < unit->n_ids; i += unit->chunk) {
+        qsa_attend_cells cells;
+        qsa_attend_gather(unit, i, qsa_min(unit->chunk, unit->n_ids - i), &cells);
+        if (cells.count == 0) {
+            continue;
+        }
+        if (unit->kv->type == QSA_I8_G64) {
+            for (int64_t h = 0; h < unit->heads; h++) {
+                chunk_head_i8(unit, &cells, h, first);
+            }
+        } else {
+            chunk_float(unit, &cells, first);
+        }
+        first = 0;
+    }
+    if (first) {
+        qsa_attend_clear(unit);
+    }
+}
+
+void qsa_attend_init(qsa_attend_kernels *kernels, qsa_cpu cpu) {
+    *kernels = (qsa_attend_kernels){
+        .run = {NULL, attend_any, attend_any, attend_any, attend_any},
+        .name = {NULL, "qsa_attend_f32_c", "qsa_attend_f16_c", "qsa_attend_bf16_c", "qsa_attend_i8_c"},
+        .prepare = qsa_attend_prepare_c,
+        .prepare_name = "qsa_prepare_i8_c",
+    };
+#if defined(QSA_X86)
+    if (cpu >= QSA_CPU_AVX512 && cpu <= QSA_CPU_AMX) {
+        qsa_attend_i8_init_avx512(kernels);
+    }
+#else
+    (void)cpu;
+#endif
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * int8 K/V on AVX-512 VNNI. vpdpbusd multiplies unsigned by signed bytes, four to a lane. Grid values go in as two signed
+ * digits, value = 256 * high + low; K and V as unsigned, x + 128, whose surplus 128 * (sum of grid values) is taken off
+ * again. All of it is integers, so the sums are the portable kernel's.
+ *
+ *   q.k  a lane is a cell: 32 cells' rows of one group are transposed to dwords of 4 channels; 6 heads x 2 digits x 2 vectors
+ *        of cells are 24 accumulators.
+ *   p.v  a lane is a channel: rows of 4 cells are interleaved to dwords of 4 cells; 3 heads x 2 digits x 4 vectors of channels.
+ */
+#include "runtime/cpu.h"
+#if defined(QSA_X86)
+#define QSA_SIMD_AVX512
+#include "runtime/simd.h"
+
+#include "attend/attend.h"
+#include "attend/softmax_simd.h"
+#include "runtime/memory.h"
+
+enum { QUADS = QSA_CHUNK_MAX / 4, STEPS = QSA_GROUP / 4 };
+
+/* Accumulators are named one by one: compilers keep arrays of them in memory. */
+#define EACH_ONE(M) M(0)
+#define EACH_THREE(M) M(0) M(1) M(2)
+#define EACH_SIX(M) M(0) M(1) M(2) M(3) M(4) M(5)
+
+/* ------------------------------------------------------------------------------------------------ q on its grid */
+
+/* The two digits of 64 grid values: dword t of each is values 4 t .. 4 t + 3. */
+typedef struct digit_pair {
+    uint32_t low[16], high[16];
+} digit_pair;
+
+/* In `prepared`: digits [groups][heads], surplus int32 [heads][groups], step f32 [heads][groups]. */
+typedef struct prepared_q {
+    digit_pair *digit;
+    int32_t *surplus;
+    float *step;
+} prepared_q;
+
+QSA_SIMD prepared_q open_prepared(const void *prepared, int64_t heads, int64_t dim) {
+    prepared_q q;
+    q.digit = (digit_pair *)(uintptr_t)prepared;
+    q.surplus = (int32_t *)(void *)(q.digit + heads * (dim / QSA_GROUP));
+    q.step = (float *)(void *)(q.surplus + heads * (dim / QSA_GROUP));
+    return q;
+}
+
+/* The two signed digits of 64 grid values, given as 4 x 16 int32, in an order of quads that the caller undoes or shares:
+ * dword 4 L + i of the result holds values 16 i + 4 L .. + 3. */
+QSA_SIMD void digits(const __m512i x[4], __m512i *low, __m512i *high) {
+    __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
+    __m512i half = _mm512_set1_epi16(128);
+    *low = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
+    *high = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
+                               _mm512_srai_epi16(_mm512_add_epi16(b, half), 8));
+}
+
+/* 64 values on their grid: integers, and the grid's step. */
+QSA_SIMD float to_grid(const vf x[4], __m512i out[4]) {
+    vi largest = v_max_magnitude(v_max_magnitude(v_magnitude(x[0]), v_magnitude(x[1])),
+                                 v_max_magnitude(v_magnitude(x[2]), v_magnitude(x[3])));
+    qsa_grid grid = qsa_grid_of(v_top_magnitude(largest));
+    if (grid.inverse > 0.0f) {
+        vf inverse = v_set(grid.inverse);
+        for (int i = 0; i < 4; i++) {
+            out[i] = _mm512_cvtps_epi32(v_mul(x[i], inverse));
+        }
+    } else {
+        out[0] = out[1] = out[2] = out[3] = _mm512_setzero_si512();
+    }
+    return grid.step;
+}
+
+QSA_SIMD int32_t surplus_of(const __m512i x[4]) {
+    __m512i sum = _mm512_add_epi32(_mm512_add_epi32(x[0], x[1]), _mm512_add_epi32(x[2], x[3]));
+    return 128 * _mm512_reduce_add_epi32(sum);
+}
+
+QSA_KERNEL static void qsa_prepare_i8_avx512(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared) {
+    const __m512i natural = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    int64_t groups = head_dim / QSA_GROUP;
+    prepared_q to = open_prepared(prepared, heads, head_dim);
+    for (int64_t i = 0; i < heads * groups; i++) {
+        vf x[4];
+        __m512i grid[4], low, high;
+        for (int j = 0; j < 4; j++) {
+            x[j] = v_load(q + i * QSA_GROUP + 16 * j);
+        }
+        to.step[i] = to_grid(x, grid) * scale;
+        to.surplus[i] = surplus_of(grid);
+        digits(grid, &low, &high);
+        digit_pair *digit = to.digit + i % groups * heads + i / groups;
+        _mm512_storeu_si512(digit->low, _mm512_permutexvar_epi32(natural, low));
+        _mm512_storeu_si512(digit->high, _mm512_permutexvar_epi32(natural, high));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ a chunk */
+
+typedef struct chunk {
+    qsa_attend_cells cells;
+    int64_t padded; /* count rounded up to 32; the pad repeats cell 0, with p = 0 */
+    prepared_q q;
+    float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
+    float old[QSA_HEADS_MAX], new[QSA_HEADS_MAX];
+    float k_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX], v_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
+    _Alignas(64) uint32_t tile[2][STEPS][16];  /* K of 32 cells and one group, transposed */
+    _Alignas(64) uint32_t quad[QUADS][4][16];  /* V of one group, cells interleaved */
+    _Alignas(64) digit_pair w[QSA_HEADS_MAX];  /* of one group; quads in the order of digits() */
+    int32_t surplus[QSA_HEADS_MAX];
+    float step[QSA_HEADS_MAX];
+} chunk;
+
+/* [cell][group] halves to [group][cell] f32. */
+QSA_SIMD void turn_scales(const uint16_t *const *scale, int64_t padded, int64_t groups, float out[][QSA_CHUNK_MAX]) {
+    uint16_t half[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
+    for (int64_t j = 0; j < padded; j++) {
+        for (int64_t g = 0; g < groups; g++) {
+            half[g][j] = scale[j][g];
+        }
+    }
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t j = 0; j < padded; j += 16) {
+            v_store(out[g] + j, v_from_f16(half[g] + j));
+        }
+    }
+}
+
+/* 16 rows of 16 dwords to 16 columns, as unsigned bytes. Row 4 r + c is loaded a quarter (16 bytes) at a time, so that
+ * quarter q of a column vector comes from rows 4 q .. 4 q + 3 and the rest stays within quarters. */
+#define LOAD_COLUMN(q, c)                                                                                          \
+    _mm512_inserti32x4(                                                                                            \
+        _mm512_inserti32x4(                                                                                        \
+            _mm512_inserti32x4(_mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(row[(c)] + offset + 16 * (q)))), \
+                               _mm_loadu_si128((const __m128i *)(row[4 + (c)] + offset + 16 * (q))), 1),           \
+            _mm_loadu_si128((const __m128i *)(row[8 + (c)] + offset + 16 * (q))), 2),                              \
+        _mm_loadu_si128((const __m128i *)(row[12 + (c)] + offset + 16 * (q))), 3)
+
+#define TURN_QUARTER(q)                                                                           \
+    {                                                                                             \
+        __m512i a = LOAD_COLUMN(q, 0), b = LOAD_COLUMN(q, 1), d = LOAD_COLUMN(q, 2), e = LOAD_COLUMN(q, 3); \
+        __m512i ab = _mm512_unpacklo_epi32(a, b), ab2 = _mm512_unpackhi_epi32(a, b);              \
+        __m512i de = _mm512_unpacklo_epi32(d, e), de2 = _mm512_unpackhi_epi32(d, e);              \
+        _mm512_store_si512(out[4 * (q)], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab, de)));  \
+        _mm512_store_si512(out[4 * (q) + 1], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab, de)));  \
+        _mm512_store_si512(out[4 * (q) + 2], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab2, de2))); \
+        _mm512_store_si512(out[4 * (q) + 3], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab2, de2))); \
+    }
+
+/* Lane 4 r + c of the result is what row 4 r + c has there. */
+QSA_SIMD void transpose_cells(const char *const *row, int64_t offset, uint32_t out[STEPS][16]) {
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    TURN_QUARTER(0)
+    TURN_QUARTER(1)
+    TURN_QUARTER(2)
+    TURN_QUARTER(3)
+}
+
+/* sum + four products in each lane. Written as it is because gcc 12 copies and spills around the intrinsic. */
+QSA_SIMD __m512i dot4(__m512i sum, __m512i unsigned_bytes, __m512i signed_bytes) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+    return sum;
+}
+
+QSA_SIMD __m512i spread(uint32_t dword) {
+    return _mm512_set1_epi32((int32_t)dword);
+}
+
+/* 16 integer sums of one head: 256 * high + low - surplus. */
+QSA_SIMD vf settle(__m512i low, __m512i high, int32_t surplus) {
+    return _mm512_cvtepi32_ps(
+        _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 8), low), _mm512_set1_epi32(surplus)));
+}
+
+/* The dot products of group g join the scores s of 16 cells. */
+QSA_SIMD void add_dots(const chunk *c, int64_t at, int64_t g, int64_t j, __m512i low, __m512i high, float *s) {
+    vf before = g == 0 ? v_set(0.0f) : v_load(s);
+    vf factor = v_mul(v_load(c->k_scale[g] + j), v_set(c->q.step[at]));
+    v_store(s, v_fma(settle(low, high, c->q.surplus[at]), factor, before));
+}
+
+#define DOT_ZERO(i)                                                                 \
+    __m512i low##i##a = _mm512_setzero_si512(), low##i##b = _mm512_setzero_si512(); \
+    __m512i high##i##a = _mm512_setzero_si512(), high##i##b = _mm512_setzero_si512();
+#define DOT_STEP(i)                                     \
+    digit = spread(q[i].low[t]);                        \
+    low##i##a = dot4(low##i##a, k0, digit);   \
+    low##i##b = dot4(low##i##b, k1, digit);   \
+    digit = spread(q[i].high[t]);                       \
+    high##i##a = dot4(high##i##a, k0, digit); \
+    high##i##b = dot4(high##i##b, k1, digit);
+#define DOT_END(i)                                                                                   \
+    add_dots(c, (h + (i)) * groups + g, g, j, low##i##a, high##i##a, c->p[h + (i)] + j);             \
+    add_dots(c, (h + (i)) * groups + g, g, j + 16, low##i##b, high##i##b, c->p[h + (i)] + j + 16);
+
+/* Scores of some heads from h on, for 32 cells from j on, gain group g. */
+#define DOT_HEADS(name, EACH)                                                                           \
+    QSA_SIMD void name(chunk *c, int64_t heads, int64_t groups, int64_t g, int64_t j, int64_t h) {      \
+        const digit_pair *q = c->q.digit + g * heads + h;                                               \
+        EACH(DOT_ZERO)                                                                                  \
+        for (int64_t t = 0; t < STEPS; t++) {                                                           \
+            __m512i k0 = _mm512_load_si512(c->tile[0][t]), k1 = _mm512_load_si512(c->tile[1][t]), digit; \
+            EACH(DOT_STEP)                                                                              \
+        }                                                                                               \
+        EACH(DOT_END)                                                                                   \
+    }
+DOT_HEADS(dot_six, EACH_SIX)
+DOT_HEADS(dot_one, EACH_ONE)
+
+QSA_SIMD void dots(chunk *c, int64_t heads, int64_t groups) {
+    for (int64_t j = 0; j < c->padded; j += 32) {
+        for (int64_t g = 0; g < groups; g++) {
+            transpose_cells(c->cells.k + j, g * QSA_GROUP, c->tile[0]);
+            transpose_cells(c->cells.k + j + 16, g * QSA_GROUP, c->tile[1]);
+            int64_t h = 0;
+            for (; h + 6 <= heads; h += 6) {
+                dot_six(c, heads, groups, g, j, h);
+            }
+            for (; h < heads; h++) {
+                dot_one(c, heads, groups, g, j, h);
+            }
+        }
+    }
+}
+
+/* w of one head and group onto its grid. */
+QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
+    vf x[4];
+    __m512i grid[4], low, high;
+    for (int i = 0; i < 4; i++) {
+        x[i] = 16 * i < c->padded ? v_mul(v_load(c->p[h] + 16 * i), v_load(c->v_scale[g] + 16 * i)) : v_set(0.0f);
+    }
+    c->step[h] = to_grid(x, grid) * c->new[h];
+    c->surplus[h] = surplus_of(grid);
+    digits(grid, &low, &high);
+    _mm512_store_si512(c->w[h].low, low);
+    _mm512_store_si512(c->w[h].high, high);
+}
+
+#define LOAD_ROW(i) \
+    _mm512_xor_si512(_mm512_permutexvar_epi32(turn, _mm512_loadu_si512(c->cells.v[j + (i)] + g * QSA_GROUP)), flip)
+
+/* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells, as unsigned bytes. */
+QSA_SIMD void interleave_cells(chunk *c, int64_t g) {
+    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m512i flip = _mm512_set1_epi8((char)0x80);
+    for (int64_t j = 0; j < c->padded; j += 4) {
+        __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
+        __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
+        __m512i d = _mm512_unpacklo_epi8(r2, r3), e = _mm512_unpackhi_epi8(r2, r3);
+        _mm512_store_si512(c->quad[j / 4][0], _mm512_unpacklo_epi16(a, d));
+        _mm512_store_si512(c->quad[j / 4][1], _mm512_unpackhi_epi16(a, d));
+        _mm512_store_si512(c->quad[j / 4][2], _mm512_unpacklo_epi16(b, e));
+        _mm512_store_si512(c->quad[j / 4][3], _mm512_unpackhi_epi16(b, e));
+    }
+}
+
+/* 16 channels of one head's part gain the chunk's sums. */
+QSA_SIMD void add_sums(const chunk *c, int64_t h, int first, __m512i low, __m512i high, float *acc) {
+    vf x = settle(low, high, c->surplus[h]), step = v_set(c->step[h]);
+    v_store(acc, first ? v_mul(x, step) : v_fma(x, step, v_mul(v_load(acc), v_set(c->old[h]))));
+}
+
+#define SUM_ZERO(i)                                                                 \
+    __m512i low##i##a = _mm512_setzero_si512(), low##i##b = _mm512_setzero_si512(); \
+    __m512i low##i##c = _mm512_setzero_si512(), low##i##d = _mm512_setzero_si512(); \
+    __m512i high##i##a = _mm512_setzero_si512(), high##i##b = _mm512_setzero_si512(); \
+    __m512i high##i##c = _mm512_setzero_si512(), high##i##d = _mm512_setzero_si512();
+#define SUM_STEP(i)                                    \
+    digit = spread(w[i].low[at]);                      \
+    low##i##a = dot4(low##i##a, v0, digit);   \
+    low##i##b = dot4(low##i##b, v1, digit);   \
+    low##i##c = dot4(low##i##c, v2, digit);   \
+    low##i##d = dot4(low##i##d, v3, digit);   \
+    digit = spread(w[i].high[at]);                     \
+    high##i##a = dot4(high##i##a, v0, digit); \
+    high##i##b = dot4(high##i##b, v1, digit); \
+    high##i##c = dot4(high##i##c, v2, digit); \
+    high##i##d = dot4(high##i##d, v3, digit);
+#define SUM_END(i)                                                             \
+    acc = unit->part + (h + (i)) * (unit->head_dim + 2) + g * QSA_GROUP;       \
+    add_sums(c, h + (i), first, low##i##a, high##i##a, acc);                   \
+    add_sums(c, h + (i), first, low##i##b, high##i##b, acc + 16);              \
+    add_sums(c, h + (i), first, low##i##c, high##i##c, acc + 32);              \
+    add_sums(c, h + (i), first, low##i##d, high##i##d, acc + 48);
+
+/* Some heads from h on: acc of group g gains the chunk's sums. */
+#define SUM_HEADS(name, EACH)                                                                           \
+    QSA_SIMD void name(const chunk *c, const qsa_attend_unit *unit, int64_t g, int64_t h, int first) {  \
+        const digit_pair *w = c->w + h;                                                                 \
+        float *acc;                                                                                     \
+        EACH(SUM_ZERO)                                                                                  \
+        for (int64_t t = 0; t < c->padded / 4; t++) {                                                   \
+            int64_t at = 4 * (t % 4) + t / 4;                                                           \
+            __m512i v0 = _mm512_load_si512(c->quad[t][0]), v1 = _mm512_load_si512(c->quad[t][1]), digit; \
+            __m512i v2 = _mm512_load_si512(c->quad[t][2]), v3 = _mm512_load_si512(c->quad[t][3]);       \
+            EACH(SUM_STEP)                                                                              \
+        }                                                                                               \
+        EACH(SUM_END)                                                                                   \
+    }
+SUM_HEADS(sum_three, EACH_THREE)
+SUM_HEADS(sum_one, EACH_ONE)
+
+QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
+    for (int64_t g = 0; g < unit->head_dim / QSA_GROUP; g++) {
+        interleave_cells(c, g);
+        int64_t h = 0;
+        for (int64_t i = 0; i < unit->heads; i++) {
+            weigh(c, g, i);
+        }
+        for (; h + 3 <= unit->heads; h += 3) {
+            sum_three(c, unit, g, h, first);
+        }
+        for (; h < unit->heads; h++) {
+            sum_one(c, unit, g, h, first);
+        }
+    }
+}
+
+QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
+    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
+    c->padded = qsa_round_up(c->cells.count, 32);
+    for (int64_t j = c->cells.count; j < c->padded; j++) {
+        c->cells.k[j] = c->cells.k[0];
+        c->cells.v[j] = c->cells.v[0];
+        c->cells.k_scale[j] = c->cells.k_scale[0];
+        c->cells.v_scale[j] = c->cells.v_scale[0];
+    }
+    turn_scales(c->cells.k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->cells.v_scale, c->padded, groups, c->v_scale);
+    dots(c, unit->heads, groups);
+    for (int64_t h = 0; h < unit->heads; h++) {
+        float *part = unit->part + h * (dim + 2), m, l;
+        qsa_softmax(c->p[h], c->cells.count, &m, &l);
+        for (int64_t j = c->cells.count; j < c->padded; j++) {
+            c->p[h][j] = 0.0f;
+        }
+        c->old[h] = 0.0f;
+        c->new[h] = 1.0f;
+        if (first) {
+            part[dim] = m;
+            part[dim + 1] = l;
+        } else {
+            qsa_join_chunk(part + dim, part + dim + 1, m, l, &c->old[h], &c->new[h]);
+        }
+    }
+    sums(c, unit, first);
+}
+
+QSA_KERNEL static void qsa_attend_i8_avx512(const qsa_attend_unit *unit) {
+    chunk c;
+    int first = 1;
+    c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
+    for (int64_t i = 0; i < unit->n_ids; i += unit->chunk) {
+        qsa_attend_gather(unit, i, qsa_min(unit->chunk, unit->n_ids - i), &c.cells);
+        if (c.cells.count > 0) {
+            run_chunk(unit, &c, first);
+            first = 0;
+        }
+    }
+    if (first) {
+        qsa_attend_clear(unit);
+    }
+}
+
+void qsa_attend_i8_init_avx512(qsa_attend_kernels *kernels) {
+    kernels->run[QSA_I8_G64] = qsa_attend_i8_avx512;
+    kernels->name[QSA_I8_G64] = "qsa_attend_i8_avx512";
+    kernels->prepare = qsa_prepare_i8_avx512;
+    kernels->prepare_name = "qsa_prepare_i8_avx512";
+}
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The select stage: block scores -> ascending cell ids.
+ *
+ * Entries are the complete blocks, weight `block` cells each, and the tail, weight n % block, which ranks above all. Whole
+ * entries are taken in order of score (down) and cell (up) until `target` cells are reached; the last one may be cut to its
+ * first cells. The two contracts differ in the target alone.
+ */
+#ifndef QSA_SELECT_SELECT_H
+#define QSA_SELECT_SELECT_H
+
+#include "runtime/context.h"
+#include "runtime/numerics.h"
+
+typedef struct qsa_select_job {
+    const float *scores; /* [n / block]; the first n / block only are read */
+    int64_t n;           /* visible cells */
+    int64_t block;
+    int64_t target;      /* cells to take: 1 .. n - 1 */
+    int32_t *ids;        /* [target] */
+} qsa_select_job;
+
+typedef void qsa_select_fn(const qsa_select_job *job);
+
+typedef struct qsa_select_kernels {
+    qsa_select_fn *run;
+    const char *name;
+} qsa_select_kernels;
+
+void qsa_select_init(qsa_select_kernels *kernels, qsa_cpu cpu);
+
+/* One row, all cases: writes qsa_width() ids and returns their count. Needs no scores where all cells are taken. */
+int64_t qsa_select_row(const qsa_select_kernels *kernels, const qsa_shape *shape, qsa_contract contract, const float *scores,
+                       int64_t n, int32_t *ids);
+
+/* Whether the width is below n, that is, whether scores decide. */
+static inline int qsa_select_needed(const qsa_shape *shape, qsa_contract contract, int64_t n) {
+    return contract != QSA_DENSE && qsa_width(shape, contract, n) < n;
+}
+
+/* An unsigned key in the order of the score: NaN 0, below all numbers; -0 as +0. */
+static inline uint32_t qsa_select_key(float score) {
+    uint32_t bits = qsa_bits(score);
+    if (score != score) {
+        return 0;
+    }
+    if (!(bits << 1)) {
+        return 0x80000000u;
+    }
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+#endif
