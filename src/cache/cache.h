@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The cache: pages of cells for all layers, and sequences that hold them.
+ *
+ * A page is page_cells cells of every layer. In one layer's plane, page p starts at p * page bytes and is head-major:
+ * K, V [kv_heads][page_cells][head_dim], scales [kv_heads][page_cells][groups], keys in tiles of 16 blocks. So the cells of a
+ * block and head lie together, and a page of any plane is one piece.
+ */
+#ifndef QSA_CACHE_CACHE_H
+#define QSA_CACHE_CACHE_H
+
+#include "cache/block_key.h"
+#include "runtime/context.h"
+
+#include <pthread.h>
+
+/* Bytes of one page in each plane of one layer; all multiples of 64. */
+typedef struct qsa_page_layout {
+    int64_t kv, scales, keys;
+} qsa_page_layout;
+
+struct qsa_cache {
+    qsa_context *context;
+    qsa_shape shape;
+    qsa_type kv_type, key_type;
+    int64_t layers, page_cells, page_blocks, pages, rollback;
+    qsa_page_layout page;
+    qsa_block_key_recipe recipe; /* norm_weight: of layer 0; the others follow, index_dim apart */
+
+    char *planes;          /* [layers]{k, v, k_scale, v_scale, keys}, each of all pages */
+    int64_t layer_bytes;
+    float *norms;          /* [layers][index_dim] */
+    size_t bytes, norm_bytes, free_bytes;
+
+    pthread_mutex_t lock;  /* all below */
+    int32_t *free_pages;   /* a stack */
+    int64_t free_count;
+    int64_t sequences;
+    int64_t sequence_bytes;
+    int64_t block_keys_built;
+};
+
+typedef struct qsa_sequence_layer {
+    int64_t length; /* cells */
+    int64_t keyed;  /* leading cells that came with raw index keys */
+    int64_t raw_low; /* raw keys of cells raw_low .. keyed - 1 are in the ring */
+    float *ring;    /* [rollback][index_dim], cell c at c % rollback */
+} qsa_sequence_layer;
+
+struct qsa_sequence {
+    qsa_cache *cache;
+    int32_t *pages; /* [cache->pages] */
+    int64_t page_count;
+    size_t bytes;
+    qsa_sequence_layer layer[]; /* [layers] */
+};
+
+/* Start of a plane of a layer. */
+enum { QSA_PLANE_K, QSA_PLANE_V, QSA_PLANE_K_SCALE, QSA_PLANE_V_SCALE, QSA_PLANE_KEYS };
+char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane);
+
+#endif

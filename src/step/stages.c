@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* The four stages of a wave, each cut into items from the rows' shapes alone. */
+#include "runtime/memory.h"
+#include "step/step.h"
+
+/* ------------------------------------------------------------------------------------------------ score */
+
+/* Rows of one sequence that share the reading of its keys. */
+typedef struct score_group {
+    int64_t rows, ranges;
+    int64_t row[QSA_SCORE_ROWS];
+} score_group;
+
+typedef struct score_plan {
+    qsa_wave *wave;
+    int64_t groups;
+    score_group group[QSA_WAVE];
+} score_plan;
+
+static int joins(const qsa_wave *wave, const score_group *group, const qsa_row *row) {
+    return group->rows > 0 && group->rows < QSA_SCORE_ROWS &&
+           wave->row[group->row[0]].item->sequence == row->item->sequence;
+}
+
+static int64_t plan_score(score_plan *plan) {
+    qsa_wave *wave = plan->wave;
+    int64_t items = 0;
+    for (int64_t i = 0; i < wave->rows; i++) {
+        const qsa_row *row = &wave->row[i];
+        if (!row->scored) {
+            continue;
+        }
+        if (plan->groups == 0 || !joins(wave, &plan->group[plan->groups - 1], row)) {
+            plan->group[plan->groups++] = (score_group){.rows = 0};
+        }
+        score_group *group = &plan->group[plan->groups - 1];
+        int64_t ranges = qsa_div_up(row->n / wave->cache->shape.block, QSA_SCORE_ITEM);
+        group->row[group->rows++] = i;
+        items += qsa_max(group->ranges, ranges) - group->ranges;
+        group->ranges = qsa_max(group->ranges, ranges);
+    }
+    return items;
+}
+
+static void score_item(void *arg, int64_t item) {
+    const score_plan *plan = arg;
+    const qsa_shape *shape = &plan->wave->cache->shape;
+    const score_group *group = plan->group;
+    while (item >= group->ranges) {
+        item -= group->ranges;
+        group++;
+    }
+    qsa_score_range range = {
+        .keys = &plan->wave->row[group->row[0]].keys,
+        .heads = shape->index_heads,
+        .dim = shape->index_dim,
+        .scale = shape->index_scale,
+        .rows = group->rows,
+        .first = item * QSA_SCORE_ITEM,
+    };
+    int64_t last = 0;
+    for (int64_t r = 0; r < group->rows; r++) {
+        const qsa_row *row = &plan->wave->row[group->row[r]];
+        range.iq[r] = row->item->iq + row->t * shape->index_heads * shape->index_dim;
+        range.scores[r] = row->scores;
+        range.blocks[r] = row->n / shape->block;
+        last = qsa_max(last, range.blocks[r]);
+    }
+    range.last = qsa_min(last, range.first + QSA_SCORE_ITEM);
+    qsa_score_run(qsa_context_score(plan->wave->cache->context), &range);
+}
+
+void qsa_wave_score(qsa_wave *wave) {
+    score_plan plan = {.wave = wave, .groups = 0};
+    qsa_run(wave->cache->context, plan_score(&plan), score_item, &plan);
+}
+
+/* ------------------------------------------------------------------------------------------------ select */
+
+static void select_row(const qsa_wave *wave, qsa_row *row) {
+    const qsa_item *item = row->item;
+    if (!item->ids && wave->args->contract != QSA_DENSE) {
+        qsa_select_row(qsa_context_select(wave->cache->context), &wave->cache->shape, wave->args->contract, row->scores, row->n,
+                       row->selected);
+    }
+    if (!item->ids_out) {
+        return;
+    }
+    int32_t *out = item->ids_out + row->t * item->id_stride;
+    for (int64_t i = 0; i < item->id_stride; i++) {
+        out[i] = i >= row->n_ids ? -1 : row->ids ? row->ids[i] : (int32_t)i;
+    }
+}
+
+static const float *queries_of(const qsa_wave *wave, const qsa_row *row, int64_t kv_head) {
+    const qsa_shape *s = &wave->cache->shape;
+    return row->item->q + (row->t * s->q_heads + kv_head * (s->q_heads / s->kv_heads)) * s->head_dim;
+}
+
+static char *prepared_of(const qsa_wave *wave, const qsa_row *row, int64_t kv_head) {
+    const qsa_shape *s = &wave->cache->shape;
+    return row->prepared + (size_t)kv_head * qsa_prepared_bytes(s->q_heads / s->kv_heads, s->head_dim);
+}
+
+/* Selections first, one a row; then, for threads that would wait, the queries of each KV head onto their grid. */
+static void select_item(void *arg, int64_t item) {
+    qsa_wave *wave = arg;
+    const qsa_shape *s = &wave->cache->shape;
+    if (item < wave->rows) {
+        select_row(wave, &wave->row[item]);
+        return;
+    }
+    const qsa_row *row = &wave->row[(item - wave->rows) / s->kv_heads];
+    int64_t kv_head = (item - wave->rows) % s->kv_heads;
+    if (wave->cache->kv_type == QSA_I8_G64) {
+        qsa_context_attend(wave->cache->context)
+            ->prepare(queries_of(wave, row, kv_head), s->q_heads / s->kv_heads, s->head_dim, s->scale,
+                      prepared_of(wave, row, kv_head));
+    }
+}
+
+void qsa_wave_select(qsa_wave *wave) {
+    qsa_run(wave->cache->context, wave->rows * (1 + wave->cache->shape.kv_heads), select_item, wave);
+}
+
+/* ------------------------------------------------------------------------------------------------ attend */
+
+static void attend_item(void *arg, int64_t item) {
+    qsa_wave *wave = arg;
+    const qsa_shape *s = &wave->cache->shape;
+    const qsa_row *row = wave->row;
+    while (item >= row->parts * s->kv_heads) {
+        item -= row->parts * s->kv_heads;
+        row++;
+    }
+    int64_t kv_head = item % s->kv_heads, part = item / s->kv_heads, heads = s->q_heads / s->kv_heads;
+    int64_t first = part * row->in_part;
+    qsa_attend_unit unit = {
+        .kv = &row->kv,
+        .kv_head = kv_head,
+        .heads = heads,
+        .head_dim = s->head_dim,
+        .scale = s->scale,
+        .ids = row->ids ? row->ids + first : NULL,
+        .first_cell = first,
+        .n_ids = qsa_min(row->n_ids - first, row->in_part),
+        .chunk = wave->chunk,
+        .q = queries_of(wave, row, kv_head),
+        .prepared = prepared_of(wave, row, kv_head),
+        .part = row->partials + (part * s->q_heads + kv_head * heads) * (s->head_dim + 2),
+    };
+    qsa_context_attend(wave->cache->context)->run[wave->cache->kv_type](&unit);
+}
+
+void qsa_wave_attend(qsa_wave *wave) {
+    int64_t items = 0;
+    for (int64_t i = 0; i < wave->rows; i++) {
+        items += wave->row[i].parts * wave->cache->shape.kv_heads;
+    }
+    qsa_run(wave->cache->context, items, attend_item, wave);
+}
+
+/* ------------------------------------------------------------------------------------------------ merge */
+
+static void merge_item(void *arg, int64_t item) {
+    const qsa_wave *wave = arg;
+    const qsa_shape *s = &wave->cache->shape;
+    const qsa_row *row = &wave->row[item / s->q_heads];
+    int64_t h = item % s->q_heads;
+    qsa_merge_job job = {
+        .partials = row->partials + h * (s->head_dim + 2),
+        .part_stride = s->q_heads * (s->head_dim + 2),
+        .parts = row->parts,
+        .head_dim = s->head_dim,
+        .gate = row->item->gate ? row->item->gate + (row->t * s->q_heads + h) * s->head_dim : NULL,
+    };
+    char *out = (char *)row->item->out + row->t * qsa_prepared_size(wave->out_type, s->q_heads * s->head_dim);
+    qsa_merge_head(qsa_context_merge(wave->cache->context), &job, wave->out_type, h, out);
+}
+
+void qsa_wave_merge(qsa_wave *wave) {
+    qsa_run(wave->cache->context, wave->rows * wave->cache->shape.q_heads, merge_item, wave);
+}
