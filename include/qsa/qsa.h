@@ -409,7 +409,7 @@ QSA_API qsa_status qsa_append(qsa_sequence *sequence, const qsa_append_args *arg
  * Shortens every layer that is longer than `length` to it and gives whole pages back. A length inside a block (length %
  * block != 0) needs the raw keys of that block's cells: those of the last `rollback` cells are kept, so that any length
  * >= (longest the layer has been since that cell was written) - rollback + block works; beyond, only multiples of block do,
- * and others are refused with QSA_E_STATE and the nearest length that works. Decoding afterwards gives the bits it would have
+ * and others are refused with QSA_E_STATE and a length near it that works. Decoding afterwards gives the bits it would have
  * given had the removed cells never been there.
  */
 QSA_API qsa_status qsa_truncate(qsa_sequence *sequence, int64_t length, qsa_error *error);

@@ -6,7 +6,7 @@
 #include "runtime/status.h"
 
 /* Parts that one item computes: q is put on its grid once for all of them. */
-enum { PARTS_OF_ITEM = 4 };
+enum { PARTS_OF_ITEM = 4, PAGE_CELLS_MAX = 1 << 30 };
 
 static qsa_status check_strides(const qsa_kv *kv, int64_t bytes, qsa_error *error) {
     const struct {
@@ -29,11 +29,37 @@ static qsa_status check_strides(const qsa_kv *kv, int64_t bytes, qsa_error *erro
 static void fill_strides(const qsa_shape *shape, int64_t bytes, qsa_kv *kv) {
     int64_t groups = shape->head_dim / QSA_GROUP;
     kv->head_stride = kv->head_stride ? kv->head_stride : shape->head_dim * bytes;
-    kv->cell_stride = kv->cell_stride ? kv->cell_stride : shape->kv_heads * kv->head_stride;
-    kv->page_stride = kv->page_stride ? kv->page_stride : kv->page_cells * kv->cell_stride;
+    kv->cell_stride = kv->cell_stride ? kv->cell_stride : qsa_mul(shape->kv_heads, kv->head_stride);
+    kv->page_stride = kv->page_stride ? kv->page_stride : qsa_mul(kv->page_cells, kv->cell_stride);
     kv->scale_head_stride = kv->scale_head_stride ? kv->scale_head_stride : groups * 2;
-    kv->scale_cell_stride = kv->scale_cell_stride ? kv->scale_cell_stride : shape->kv_heads * kv->scale_head_stride;
-    kv->scale_page_stride = kv->scale_page_stride ? kv->scale_page_stride : kv->page_cells * kv->scale_cell_stride;
+    kv->scale_cell_stride = kv->scale_cell_stride ? kv->scale_cell_stride : qsa_mul(shape->kv_heads, kv->scale_head_stride);
+    kv->scale_page_stride = kv->scale_page_stride ? kv->scale_page_stride : qsa_mul(kv->page_cells, kv->scale_cell_stride);
+}
+
+/* Strides filled, -1 where filling overflowed: no offset may. */
+static qsa_status check_span(const qsa_shape *shape, const qsa_kv *kv, qsa_error *error) {
+    const struct {
+        const char *name;
+        int64_t head, cell, page;
+    } strides[] = {
+        {"", kv->head_stride, kv->cell_stride, kv->page_stride},
+        {"scale_", kv->scale_head_stride, kv->scale_cell_stride, kv->scale_page_stride},
+    };
+    int64_t in_page = kv->pages ? kv->page_cells : kv->cells, last_page = 0;
+    for (int64_t i = 0; kv->pages && i < qsa_div_up(kv->cells, kv->page_cells); i++) {
+        last_page = qsa_max(last_page, kv->pages[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        int64_t head = qsa_mul(shape->kv_heads, strides[i].head), cell = qsa_mul(in_page, strides[i].cell);
+        int64_t page = qsa_mul(last_page + 1, strides[i].page);
+        if (head < 0 || cell < 0 || page < 0 || head / 4 + cell / 4 + page / 4 >= INT64_C(1) << 60) {
+            return qsa_fail(error, QSA_E_ARGUMENT,
+                            "kv.%shead_stride is %lld, kv.%scell_stride is %lld, kv.%spage_stride is %lld: the cells pass 2^62 bytes",
+                            strides[i].name, (long long)strides[i].head, strides[i].name, (long long)strides[i].cell,
+                            strides[i].name, (long long)strides[i].page);
+        }
+    }
+    return QSA_OK;
 }
 
 qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out, qsa_error *error) {
@@ -53,6 +79,10 @@ qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out,
     if (kv->cells > 0 && kv->type == QSA_I8_G64 && (!kv->k_scale || !kv->v_scale)) {
         return qsa_fail(error, QSA_E_ARGUMENT, "kv.%s is NULL with type i8_g64", kv->k_scale ? "v_scale" : "k_scale");
     }
+    if (kv->type != QSA_I8_G64 && (kv->k_scale || kv->v_scale)) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "kv.%s is given with type %s: expected NULL", kv->k_scale ? "k_scale" : "v_scale",
+                        qsa_type_name(kv->type));
+    }
     int64_t bytes = kv->type == QSA_I8_G64 ? 1 : kv->type == QSA_F32 ? 4 : 2;
     qsa_status status = check_strides(kv, bytes, error);
     if (status) {
@@ -63,8 +93,8 @@ qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out,
         out->page_stride = 0;
         out->scale_page_stride = 0;
     } else {
-        if (kv->page_cells < shape->block || (kv->page_cells & (kv->page_cells - 1))) {
-            return qsa_fail(error, QSA_E_ARGUMENT, "kv.page_cells is %lld: expected a power of two, at least the block's %lld",
+        if (kv->page_cells < shape->block || kv->page_cells > PAGE_CELLS_MAX || (kv->page_cells & (kv->page_cells - 1))) {
+            return qsa_fail(error, QSA_E_ARGUMENT, "kv.page_cells is %lld: expected a power of two, %lld..2^30",
                             (long long)kv->page_cells, (long long)shape->block);
         }
         for (int64_t i = 0; i < qsa_div_up(kv->cells, kv->page_cells); i++) {
@@ -75,7 +105,7 @@ qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out,
         }
     }
     fill_strides(shape, bytes, out);
-    return QSA_OK;
+    return check_span(shape, out, error);
 }
 
 typedef struct attend_call {
@@ -139,7 +169,7 @@ static qsa_status check_ids(const qsa_attend_args *a, const qsa_kv *kv, int64_t 
     return QSA_OK;
 }
 
-static qsa_status check_args(const qsa_attend_args *a, qsa_error *error) {
+static qsa_status check_args(const qsa_shape *shape, const qsa_attend_args *a, qsa_error *error) {
     if (!a || a->size != sizeof *a) {
         return qsa_fail(error, QSA_E_ARGUMENT, "args is %s: expected a qsa_attend_args with its size set",
                         a ? "of another size" : "NULL");
@@ -158,6 +188,11 @@ static qsa_status check_args(const qsa_attend_args *a, qsa_error *error) {
         return qsa_fail(error, QSA_E_ARGUMENT, "%s is NULL with %lld rows", !a->q ? "q" : !a->n_ids ? "n_ids" : "partials",
                         (long long)a->rows);
     }
+    if (!qsa_array_fits(a->rows, a->id_stride, 1) || !qsa_array_fits(a->rows, shape->q_heads, shape->head_dim) ||
+        !qsa_array_fits(qsa_mul(a->rows, a->parts), shape->q_heads, shape->head_dim + 2) || qsa_mul(a->rows, a->parts) < 0) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "rows is %lld, id_stride is %lld and parts is %lld: an array passes 2^62 bytes",
+                        (long long)a->rows, (long long)a->id_stride, (long long)a->parts);
+    }
     return QSA_OK;
 }
 
@@ -167,12 +202,13 @@ qsa_status qsa_attend(qsa_context *context, const qsa_shape *shape, const qsa_at
     }
     attend_call call = {.kernels = qsa_context_attend(context), .shape = shape, .args = args};
     qsa_status status;
-    if ((status = qsa_shape_check(shape, error)) || (status = check_args(args, error)) ||
+    if ((status = qsa_shape_check(shape, error)) || (status = check_args(shape, args, error)) ||
         (status = qsa_kv_resolve(shape, args->kv, &call.kv, error))) {
         return status;
     }
     call.chunk = args->chunk ? args->chunk : QSA_CHUNK_MAX;
-    call.fold = args->fold ? args->fold : 1;
+    int64_t longest = qsa_max(1, args->ids ? args->id_stride : call.kv.cells);
+    call.fold = qsa_min(args->fold ? args->fold : 1, qsa_div_up(longest, call.chunk)); /* more would hold no more ids */
     if ((status = check_ids(args, &call.kv, call.chunk * call.fold, error))) {
         return status;
     }

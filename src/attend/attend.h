@@ -12,8 +12,8 @@
  *   m      max s_j, NaNs passed over, -0 as +0
  *   p_j    exp(s_j - m)
  *   l      the 16-lane sum of p_j: lane i adds j = i, i + 16, ..., then the fold 8, 4, 2, 1
- *   acc_d  I8_G64: (float)A_d * step, A_d = exact integer sum of w_j v_jd, w_j = p_j * v_scale_jg on a grid of QSA_GRID steps
- *          to the chunk's largest |w|, one grid for each group g.
+ *   acc_d  I8_G64: (float)A_d * step, A_d = exact integer sum of w_j v_jd, w_j = rint(p_j * r_jg) (0 where p_j is NaN),
+ *          r_jg = v_scale_jg on a grid of QSA_GRID steps to the chunk's largest |v_scale| of group g. p is at most 1.
  *          Others: the chain of fma(p_j, v_jd, acc) over j, from zero.
  * Chunks of one part are folded in order: M = max(m, m'), a = exp(m - M), b = exp(m' - M), l = fma(l', b, l * a),
  * acc = fma((float)A_d, step * b, acc * a) (others: fma(acc', b, acc * a)), m = M. The first live chunk starts the part;
@@ -34,6 +34,7 @@ enum {
 };
 
 typedef struct qsa_attend_unit {
+    const struct qsa_attend_unit *next; /* a unit that may be run soon after, whose cells can be prefetched; or NULL */
     const qsa_kv *kv;     /* strides filled */
     int64_t kv_head;
     int64_t heads;        /* query heads of this KV head */
@@ -79,6 +80,13 @@ typedef struct qsa_attend_cells {
 
 /* Ids [first, first + n) of the unit, holes left out. */
 void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qsa_attend_cells *cells);
+
+/* r_j of one group; returns the grid's step. Where that is NaN, all r are 0. */
+float qsa_attend_ratios(const qsa_attend_cells *cells, int64_t g, float ratio[QSA_CHUNK_MAX]);
+
+static inline int16_t qsa_attend_weight(float p, float ratio) {
+    return p > 0.0f ? (int16_t)qsa_rint(p * ratio) : (int16_t)0;
+}
 
 /* {0, -infinity, 0} for every head. */
 void qsa_attend_clear(const qsa_attend_unit *unit);

@@ -111,17 +111,15 @@ static float dot_i8(const int16_t *q, const float *step, const char *k, const ui
     return s;
 }
 
-/* w_j = p_j * v_scale_jg on the chunk's grid; returns the grid's step. */
-static float weigh(const qsa_attend_cells *cells, const float *p, int64_t g, int16_t w[QSA_CHUNK_MAX]) {
-    float x[QSA_CHUNK_MAX];
+float qsa_attend_ratios(const qsa_attend_cells *cells, int64_t g, float ratio[QSA_CHUNK_MAX]) {
     uint32_t largest = 0;
     for (int64_t j = 0; j < cells->count; j++) {
-        x[j] = p[j] * qsa_f16_to_f32(cells->v_scale[j][g]);
-        largest = qsa_magnitude(x[j]) > largest ? qsa_magnitude(x[j]) : largest;
+        ratio[j] = qsa_f16_to_f32(cells->v_scale[j][g]);
+        largest = qsa_magnitude(ratio[j]) > largest ? qsa_magnitude(ratio[j]) : largest;
     }
     qsa_grid grid = qsa_grid_of(largest);
     for (int64_t j = 0; j < cells->count; j++) {
-        w[j] = qsa_grid_round(x[j], grid.inverse);
+        ratio[j] = grid.inverse > 0.0f ? ratio[j] * grid.inverse : 0.0f;
     }
     return grid.step;
 }
@@ -156,7 +154,10 @@ static void chunk_head_i8(const qsa_attend_unit *unit, const qsa_attend_cells *c
     for (int64_t g = 0; g < groups; g++) {
         int16_t w[QSA_CHUNK_MAX];
         int32_t sum[QSA_GROUP];
-        float *acc = part + g * QSA_GROUP, grid_step = weigh(cells, p, g, w) * f.new;
+        float ratio[QSA_CHUNK_MAX], *acc = part + g * QSA_GROUP, grid_step = qsa_attend_ratios(cells, g, ratio) * f.new;
+        for (int64_t j = 0; j < cells->count; j++) {
+            w[j] = qsa_attend_weight(p[j], ratio[j]);
+        }
         sum_group(cells, w, g, sum);
         for (int c = 0; c < QSA_GROUP; c++) {
             acc[c] = first ? (float)sum[c] * grid_step : qsa_fma((float)sum[c], grid_step, acc[c] * f.old);
@@ -242,8 +243,21 @@ void qsa_attend_init(qsa_attend_kernels *kernels, qsa_cpu cpu) {
         .prepare_name = "qsa_prepare_i8_c",
     };
 #if defined(QSA_X86)
+    if (cpu == QSA_CPU_AVX2) {
+        qsa_attend_float_init_avx2(kernels);
+        qsa_attend_i8_init_avx2(kernels);
+    }
     if (cpu >= QSA_CPU_AVX512 && cpu <= QSA_CPU_AMX) {
+        qsa_attend_float_init_avx512(kernels);
         qsa_attend_i8_init_avx512(kernels);
+    }
+    if (cpu == QSA_CPU_AMX) {
+        qsa_attend_i8_init_amx(kernels);
+    }
+#elif defined(QSA_ARM)
+    if (cpu == QSA_CPU_NEON) {
+        qsa_attend_float_init_neon(kernels);
+        qsa_attend_i8_init_neon(kernels);
     }
 #else
     (void)cpu;

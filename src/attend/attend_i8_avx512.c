@@ -13,8 +13,7 @@
 #define QSA_SIMD_AVX512
 #include "runtime/simd.h"
 
-#include "attend/attend.h"
-#include "attend/softmax_simd.h"
+#include "attend/int8_avx512.h"
 #include "runtime/memory.h"
 
 enum { QUADS = QSA_CHUNK_MAX / 4, STEPS = QSA_GROUP / 4 };
@@ -25,11 +24,6 @@ enum { QUADS = QSA_CHUNK_MAX / 4, STEPS = QSA_GROUP / 4 };
 #define EACH_SIX(M) M(0) M(1) M(2) M(3) M(4) M(5)
 
 /* ------------------------------------------------------------------------------------------------ q on its grid */
-
-/* The two digits of 64 grid values: dword t of each is values 4 t .. 4 t + 3. */
-typedef struct digit_pair {
-    uint32_t low[16], high[16];
-} digit_pair;
 
 /* In `prepared`: digits [groups][heads], surplus int32 [heads][groups], step f32 [heads][groups]. */
 typedef struct prepared_q {
@@ -44,32 +38,6 @@ QSA_SIMD prepared_q open_prepared(const void *prepared, int64_t heads, int64_t d
     q.surplus = (int32_t *)(void *)(q.digit + heads * (dim / QSA_GROUP));
     q.step = (float *)(void *)(q.surplus + heads * (dim / QSA_GROUP));
     return q;
-}
-
-/* The two signed digits of 64 grid values, given as 4 x 16 int32, in an order of quads that the caller undoes or shares:
- * dword 4 L + i of the result holds values 16 i + 4 L .. + 3. */
-QSA_SIMD void digits(const __m512i x[4], __m512i *low, __m512i *high) {
-    __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
-    __m512i half = _mm512_set1_epi16(128);
-    *low = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_slli_epi16(a, 8), 8), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
-    *high = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
-                               _mm512_srai_epi16(_mm512_add_epi16(b, half), 8));
-}
-
-/* 64 values on their grid: integers, and the grid's step. */
-QSA_SIMD float to_grid(const vf x[4], __m512i out[4]) {
-    vi largest = v_max_magnitude(v_max_magnitude(v_magnitude(x[0]), v_magnitude(x[1])),
-                                 v_max_magnitude(v_magnitude(x[2]), v_magnitude(x[3])));
-    qsa_grid grid = qsa_grid_of(v_top_magnitude(largest));
-    if (grid.inverse > 0.0f) {
-        vf inverse = v_set(grid.inverse);
-        for (int i = 0; i < 4; i++) {
-            out[i] = _mm512_cvtps_epi32(v_mul(x[i], inverse));
-        }
-    } else {
-        out[0] = out[1] = out[2] = out[3] = _mm512_setzero_si512();
-    }
-    return grid.step;
 }
 
 QSA_SIMD int32_t surplus_of(const __m512i x[4]) {
@@ -87,7 +55,7 @@ QSA_KERNEL static void qsa_prepare_i8_avx512(const float *q, int64_t heads, int6
         for (int j = 0; j < 4; j++) {
             x[j] = v_load(q + i * QSA_GROUP + 16 * j);
         }
-        to.step[i] = to_grid(x, grid) * scale;
+        to.step[i] = to_grid(x, grid).step * scale;
         to.surplus[i] = surplus_of(grid);
         digits(grid, &low, &high);
         digit_pair *digit = to.digit + i % groups * heads + i / groups;
@@ -104,28 +72,13 @@ typedef struct chunk {
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
     float old[QSA_HEADS_MAX], new[QSA_HEADS_MAX];
-    float k_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX], v_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
+    float k_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX], ratio[QSA_GROUPS_MAX][QSA_CHUNK_MAX], grid_step[QSA_GROUPS_MAX];
     _Alignas(64) uint32_t tile[2][STEPS][16];  /* K of 32 cells and one group, transposed */
     _Alignas(64) uint32_t quad[QUADS][4][16];  /* V of one group, cells interleaved */
     _Alignas(64) digit_pair w[QSA_HEADS_MAX];  /* of one group; quads in the order of digits() */
     int32_t surplus[QSA_HEADS_MAX];
     float step[QSA_HEADS_MAX];
 } chunk;
-
-/* [cell][group] halves to [group][cell] f32. */
-QSA_SIMD void turn_scales(const uint16_t *const *scale, int64_t padded, int64_t groups, float out[][QSA_CHUNK_MAX]) {
-    uint16_t half[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
-    for (int64_t j = 0; j < padded; j++) {
-        for (int64_t g = 0; g < groups; g++) {
-            half[g][j] = scale[j][g];
-        }
-    }
-    for (int64_t g = 0; g < groups; g++) {
-        for (int64_t j = 0; j < padded; j += 16) {
-            v_store(out[g] + j, v_from_f16(half[g] + j));
-        }
-    }
-}
 
 /* 16 rows of 16 dwords to 16 columns, as unsigned bytes. Row 4 r + c is loaded a quarter (16 bytes) at a time, so that
  * quarter q of a column vector comes from rows 4 q .. 4 q + 3 and the rest stays within quarters. */
@@ -224,16 +177,13 @@ QSA_SIMD void dots(chunk *c, int64_t heads, int64_t groups) {
     }
 }
 
-/* w of one head and group onto its grid. */
+/* p of one head on the grid of group g. */
 QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
-    vf x[4];
-    __m512i grid[4], low, high;
-    for (int i = 0; i < 4; i++) {
-        x[i] = 16 * i < c->padded ? v_mul(v_load(c->p[h] + 16 * i), v_load(c->v_scale[g] + 16 * i)) : v_set(0.0f);
-    }
-    c->step[h] = to_grid(x, grid) * c->new[h];
-    c->surplus[h] = surplus_of(grid);
-    digits(grid, &low, &high);
+    __m512i w[4], low, high;
+    weights(c->p[h], c->ratio[g], w);
+    c->step[h] = c->grid_step[g] * c->new[h];
+    c->surplus[h] = surplus_of(w);
+    digits(w, &low, &high);
     _mm512_store_si512(c->w[h].low, low);
     _mm512_store_si512(c->w[h].high, high);
 }
@@ -328,13 +278,15 @@ QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int firs
         c->cells.v_scale[j] = c->cells.v_scale[0];
     }
     turn_scales(c->cells.k_scale, c->padded, groups, c->k_scale);
-    turn_scales(c->cells.v_scale, c->padded, groups, c->v_scale);
+    turn_scales(c->cells.v_scale, c->padded, groups, c->ratio);
+    turn_ratios(c->cells.count, groups, c->ratio, c->grid_step);
     dots(c, unit->heads, groups);
     for (int64_t h = 0; h < unit->heads; h++) {
         float *part = unit->part + h * (dim + 2), m, l;
         qsa_softmax(c->p[h], c->cells.count, &m, &l);
-        for (int64_t j = c->cells.count; j < c->padded; j++) {
-            c->p[h][j] = 0.0f;
+        for (int64_t j = 0; j < QSA_CHUNK_MAX; j += 16) { /* NaN and what is behind the last cell become 0 */
+            vf p = v_load_n(c->p[h] + j, qsa_max(0, qsa_min(16, c->cells.count - j)));
+            v_store(c->p[h] + j, _mm512_max_ps(p, v_set(0.0f)));
         }
         c->old[h] = 0.0f;
         c->new[h] = 1.0f;

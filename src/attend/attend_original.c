@@ -79,19 +79,13 @@ static void finish_head(const chunk *c, int64_t h, float s[QSA_CHUNK_MAX]) {
         lane[j % 16] += s[j];
     }
     for (int64_t g = 0; g < c->groups; g++) {
-        float w[QSA_CHUNK_MAX];
-        uint32_t largest = 0;
-        for (int64_t j = 0; j < count; j++) {
-            w[j] = s[j] * qsa_f16_to_f32(c->cells.v_scale[j][g]);
-            largest = qsa_magnitude(w[j]) > largest ? qsa_magnitude(w[j]) : largest;
-        }
-        qsa_grid grid = qsa_grid_of(largest);
+        float ratio[QSA_CHUNK_MAX], step = qsa_attend_ratios(&c->cells, g, ratio);
         for (int64_t d = g * QSA_GROUP; d < (g + 1) * QSA_GROUP; d++) {
             int32_t sum = 0;
             for (int64_t j = 0; j < count; j++) {
-                sum += qsa_grid_round(w[j], grid.inverse) * ((const int8_t *)c->cells.v[j])[d];
+                sum += qsa_attend_weight(s[j], ratio[j]) * ((const int8_t *)c->cells.v[j])[d];
             }
-            part[d] = (float)sum * grid.step;
+            part[d] = (float)sum * step;
         }
     }
     part[dim] = m;

@@ -3,6 +3,7 @@
 #include "cache/block_key.h"
 
 #include "runtime/context.h"
+#include "runtime/fpenv.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
@@ -11,7 +12,7 @@
 
 qsa_status qsa_rope_resolve(const qsa_rope *rope, int64_t dim_limit, qsa_rope *out, qsa_error *error) {
     *out = rope ? *rope : (qsa_rope){.size = sizeof *rope};
-    if (out->size != sizeof *out && (out->size || out->dims || out->table)) {
+    if (out->size != sizeof *out && (out->size || out->dims || out->table || out->theta != 0 || out->positions)) {
         return qsa_fail(error, QSA_E_ARGUMENT, "rope is of another size: expected a qsa_rope with its size set");
     }
     out->size = sizeof *out;
@@ -56,7 +57,9 @@ qsa_status qsa_rope_row(const qsa_rope *rope, int64_t position, float *out, qsa_
     if (!out) {
         return qsa_fail(error, QSA_E_ARGUMENT, "out is NULL");
     }
+    uint64_t saved = qsa_fpenv_enter();
     qsa_rope_angles(&resolved, position, out);
+    qsa_fpenv_leave(saved);
     return qsa_ok(error);
 }
 

@@ -5,6 +5,7 @@
 
 #include "cache/block_key.h"
 #include "runtime/context.h"
+#include "runtime/fpenv.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
@@ -348,7 +349,9 @@ qsa_status qsa_layer_load(qsa_context *context, const qsa_tensors *tensors, cons
     made->bytes = bytes;
     made->shape.size = sizeof made->shape;
     memcpy(made->prefix, prefix, length);
+    uint64_t saved = qsa_fpenv_enter();
     status = build(made, tensors, &o, part, error);
+    qsa_fpenv_leave(saved);
     if (status) {
         qsa_layer_destroy(made);
         return status;

@@ -4,12 +4,6 @@
 #include "layer/matrix.h"
 #include "runtime/memory.h"
 
-#if defined(__clang__)
-#define QSA_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define QSA_UNROLL _Pragma("GCC unroll 8")
-#endif
-
 enum { TILE_VECTORS = V_LANES == 4 ? 4 : 2, TILE_ROWS = TILE_VECTORS * V_LANES };
 
 /* `tokens` is a constant wherever this is inlined, so that the sums stay in registers. w: the tile's first row in its

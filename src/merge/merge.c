@@ -69,7 +69,7 @@ static void merge_item(void *arg, int64_t item) {
     const qsa_merge_args *a = call->args;
     int64_t heads = call->shape->q_heads, dim = call->shape->head_dim, t = item / heads, h = item % heads;
     qsa_merge_job job = {
-        .partials = a->partials + (t * a->parts * heads + h) * (dim + 2),
+        .partials = a->parts ? a->partials + (t * a->parts * heads + h) * (dim + 2) : NULL,
         .part_stride = heads * (dim + 2),
         .parts = a->parts,
         .head_dim = dim,
@@ -108,6 +108,12 @@ qsa_status qsa_merge(qsa_context *context, const qsa_shape *shape, const qsa_mer
     if (args->rows > 0 && (!args->out || (!args->partials && args->parts > 0))) {
         return qsa_fail(error, QSA_E_ARGUMENT, "%s is NULL with %lld rows", args->out ? "partials" : "out",
                         (long long)args->rows);
+    }
+    if (qsa_mul(args->rows, call.out_stride) < 0 || qsa_mul(args->rows, args->parts) < 0 ||
+        !qsa_array_fits(args->rows, shape->q_heads, shape->head_dim) ||
+        !qsa_array_fits(args->rows * args->parts, shape->q_heads, shape->head_dim + 2)) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "rows is %lld, parts is %lld and out_stride is %lld: an array passes 2^62 bytes",
+                        (long long)args->rows, (long long)args->parts, (long long)call.out_stride);
     }
     qsa_run(context, args->rows * shape->q_heads, merge_item, &call);
     return qsa_ok(error);

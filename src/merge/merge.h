@@ -27,7 +27,11 @@ typedef struct qsa_merge_kernels {
     const char *name;
 } qsa_merge_kernels;
 
+/* The C kernel first, then upwards what the level has. */
 void qsa_merge_init(qsa_merge_kernels *kernels, qsa_cpu cpu);
+void qsa_merge_init_avx2(qsa_merge_kernels *kernels);
+void qsa_merge_init_avx512(qsa_merge_kernels *kernels);
+void qsa_merge_init_neon(qsa_merge_kernels *kernels);
 
 /* The original's first version: a channel at a time, the factors made again for each. Same bits as the portable kernel,
  * which is its successor, merge2: the factors once, then all channels a part at a time. */

@@ -2,6 +2,8 @@
 /* The portable merge kernel, and the original's first version of it. */
 #include "merge/merge.h"
 
+#include "runtime/cpu.h"
+
 static float largest_m(const qsa_merge_job *job) {
     float top = -QSA_INFINITY;
     for (int64_t j = 0; j < job->parts; j++) {
@@ -18,7 +20,7 @@ static float sigmoid(float x) {
 }
 
 /* merge2 */
-static void qsa_merge_c(const qsa_merge_job *job) {
+static void qsa_merge_f32_c(const qsa_merge_job *job) {
     int64_t dim = job->head_dim;
     float top = largest_m(job), sum = 0.0f;
     int live = 0;
@@ -63,6 +65,18 @@ void qsa_merge_first(const qsa_merge_job *job) {
 }
 
 void qsa_merge_init(qsa_merge_kernels *kernels, qsa_cpu cpu) {
+    *kernels = (qsa_merge_kernels){.run = qsa_merge_f32_c, .name = "qsa_merge_f32_c"};
+#if defined(QSA_X86)
+    if (cpu == QSA_CPU_AVX2) {
+        qsa_merge_init_avx2(kernels);
+    } else if (cpu == QSA_CPU_AVX512 || cpu == QSA_CPU_AMX) {
+        qsa_merge_init_avx512(kernels);
+    }
+#elif defined(QSA_ARM)
+    if (cpu == QSA_CPU_NEON) {
+        qsa_merge_init_neon(kernels);
+    }
+#else
     (void)cpu;
-    *kernels = (qsa_merge_kernels){.run = qsa_merge_c, .name = "qsa_merge_f32_c"};
+#endif
 }

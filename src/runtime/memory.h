@@ -20,6 +20,11 @@ static inline int64_t qsa_mul(int64_t a, int64_t b) {
     return a * b;
 }
 
+/* Whether an array of a * b * c elements of 4 bytes stays within 2^62 bytes; factors below 0 count as 0. */
+static inline int qsa_array_fits(int64_t a, int64_t b, int64_t c) {
+    return qsa_mul(qsa_mul(qsa_mul(a < 0 ? 0 : a, b < 0 ? 0 : b), c < 0 ? 0 : c), 4) >= 0;
+}
+
 static inline int64_t qsa_div_up(int64_t a, int64_t b) {
     return a / b + (a % b != 0);
 }

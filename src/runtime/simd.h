@@ -5,7 +5,7 @@
  * the vocabulary are declared QSA_SIMD (inlined) or QSA_KERNEL (called), which gives them the instructions.
  *
  *   V_LANES                    lanes of a vf, 4, 8 or 16
- *   QSA_LEVEL(name)            name_avx2, name_avx512, name_neon
+ *   QSA_LEVEL(name), QSA_NAME  name_avx2, name_avx512, name_neon; of a string literal
  *   v_load, v_store            unaligned
  *   v_load_n, v_store_n        the first n lanes only, 0 <= n <= V_LANES; the others are 0, or left alone
  *   v_set, v_add, v_sub, v_mul, v_div
@@ -16,14 +16,24 @@
  *   v_magnitude, v_max_magnitude   |x| as bits, the larger of two such
  *   v_exp                      qsa_exp in every lane
  *   v_low16, v_high16          the two bf16 of each 32-bit lane as f32 (vi from v_load_bits)
+ *   v_columns(row, at, out)    dwords at byte `at` and the 3 after it of V_LANES rows: lane r of out[i] is row r's dword i
+ *   v_above(x, t), v_equal     bit i of the result is x[i] > t, x[i] == t, for 64 floats x
  *   v_from_bf16, v_from_f16    V_LANES consecutive 16-bit values as f32
  *   v_fold(const vf *x)        16 lanes in 16 / V_LANES vectors, in the written order: upper half to lower, 8, 4, 2, 1
+ *   v_fold_four(a, b, c, d, out)   four of these at once
  *   v_top(x), v_top_magnitude  the largest lane
  */
 #ifndef QSA_RUNTIME_SIMD_H
 #define QSA_RUNTIME_SIMD_H
 
 #include "runtime/numerics.h"
+
+/* Before a loop whose bounds are constants once its function is inlined: its arrays of vectors become registers. */
+#if defined(__clang__)
+#define QSA_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define QSA_UNROLL _Pragma("GCC unroll 8")
+#endif
 
 #if defined(QSA_SIMD_AVX2)
 #include "runtime/simd_avx2.h"

@@ -9,6 +9,7 @@
 #define QSA_KERNEL __attribute__((target(QSA_TARGET)))
 #define QSA_SIMD static inline __attribute__((always_inline, target(QSA_TARGET), unused))
 #define QSA_LEVEL(name) name##_avx2
+#define QSA_NAME(name) name "_avx2"
 
 enum { V_LANES = 8 };
 typedef __m256 vf;
@@ -17,6 +18,7 @@ typedef __m256i vi;
 QSA_SIMD vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 QSA_SIMD void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 QSA_SIMD vi v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+QSA_SIMD void v_store_bits(void *p, vi x) { _mm256_storeu_si256((__m256i *)p, x); }
 QSA_SIMD vf v_set(float x) { return _mm256_set1_ps(x); }
 QSA_SIMD vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 QSA_SIMD vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
@@ -51,6 +53,31 @@ QSA_SIMD vf v_from_bf16(const void *p) {
 }
 QSA_SIMD vf v_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 
+QSA_SIMD __m256i v_row_pair(const char *const *row, int64_t at) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(row[0] + at))),
+                                   _mm_loadu_si128((const __m128i *)(row[4] + at)), 1);
+}
+QSA_SIMD void v_columns(const char *const *row, int64_t at, vi out[4]) {
+    vi a = v_row_pair(row, at), b = v_row_pair(row + 1, at), c = v_row_pair(row + 2, at), d = v_row_pair(row + 3, at);
+    vi ab = _mm256_unpacklo_epi32(a, b), ab2 = _mm256_unpackhi_epi32(a, b);
+    vi cd = _mm256_unpacklo_epi32(c, d), cd2 = _mm256_unpackhi_epi32(c, d);
+    out[0] = _mm256_unpacklo_epi64(ab, cd);
+    out[1] = _mm256_unpackhi_epi64(ab, cd);
+    out[2] = _mm256_unpacklo_epi64(ab2, cd2);
+    out[3] = _mm256_unpackhi_epi64(ab2, cd2);
+}
+
+#define V_COMPARE(i, how) (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v_load(x + 8 * (i)), t, how)) << 8 * (i)
+QSA_SIMD uint64_t v_above(const float *x, vf t) {
+    return ((V_COMPARE(0, _CMP_GT_OQ) | V_COMPARE(1, _CMP_GT_OQ)) | (V_COMPARE(2, _CMP_GT_OQ) | V_COMPARE(3, _CMP_GT_OQ))) |
+           ((V_COMPARE(4, _CMP_GT_OQ) | V_COMPARE(5, _CMP_GT_OQ)) | (V_COMPARE(6, _CMP_GT_OQ) | V_COMPARE(7, _CMP_GT_OQ)));
+}
+QSA_SIMD uint64_t v_equal(const float *x, vf t) {
+    return ((V_COMPARE(0, _CMP_EQ_OQ) | V_COMPARE(1, _CMP_EQ_OQ)) | (V_COMPARE(2, _CMP_EQ_OQ) | V_COMPARE(3, _CMP_EQ_OQ))) |
+           ((V_COMPARE(4, _CMP_EQ_OQ) | V_COMPARE(5, _CMP_EQ_OQ)) | (V_COMPARE(6, _CMP_EQ_OQ) | V_COMPARE(7, _CMP_EQ_OQ)));
+}
+#undef V_COMPARE
+
 QSA_SIMD float v_fold4(__m128 x) {
     x = _mm_add_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
@@ -58,6 +85,14 @@ QSA_SIMD float v_fold4(__m128 x) {
 QSA_SIMD float v_fold(const vf *x) {
     vf eight = _mm256_add_ps(x[0], x[1]);
     return v_fold4(_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)));
+}
+QSA_SIMD void v_fold_four(const vf *a, const vf *b, const vf *c, const vf *d, float *out) {
+    vf a8 = v_add(a[0], a[1]), b8 = v_add(b[0], b[1]), c8 = v_add(c[0], c[1]), d8 = v_add(d[0], d[1]);
+    vf ab = v_add(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+    vf cd = v_add(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
+    vf two = v_add(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    vf one = v_add(_mm256_shuffle_ps(two, two, 0x88), _mm256_shuffle_ps(two, two, 0xdd)); /* a c a c b d b d */
+    _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(one), _mm256_extractf128_ps(one, 1)));
 }
 QSA_SIMD float v_top(vf x) {
     __m128 t = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

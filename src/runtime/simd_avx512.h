@@ -9,6 +9,7 @@
 #define QSA_KERNEL __attribute__((target(QSA_TARGET)))
 #define QSA_SIMD static inline __attribute__((always_inline, target(QSA_TARGET), unused))
 #define QSA_LEVEL(name) name##_avx512
+#define QSA_NAME(name) name "_avx512"
 
 enum { V_LANES = 16 };
 typedef __m512 vf;
@@ -17,6 +18,7 @@ typedef __m512i vi;
 QSA_SIMD vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 QSA_SIMD void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 QSA_SIMD vi v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
+QSA_SIMD void v_store_bits(void *p, vi x) { _mm512_storeu_si512(p, x); }
 QSA_SIMD vf v_set(float x) { return _mm512_set1_ps(x); }
 QSA_SIMD vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 QSA_SIMD vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
@@ -49,11 +51,45 @@ QSA_SIMD vf v_from_bf16(const void *p) {
 }
 QSA_SIMD vf v_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 
+QSA_SIMD __m512i v_row_quad(const char *const *row, int64_t at) {
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(row[0] + at)));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(row[4] + at)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(row[8] + at)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(row[12] + at)), 3);
+}
+QSA_SIMD void v_columns(const char *const *row, int64_t at, vi out[4]) {
+    vi a = v_row_quad(row, at), b = v_row_quad(row + 1, at), c = v_row_quad(row + 2, at), d = v_row_quad(row + 3, at);
+    vi ab = _mm512_unpacklo_epi32(a, b), ab2 = _mm512_unpackhi_epi32(a, b);
+    vi cd = _mm512_unpacklo_epi32(c, d), cd2 = _mm512_unpackhi_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(ab, cd);
+    out[1] = _mm512_unpackhi_epi64(ab, cd);
+    out[2] = _mm512_unpacklo_epi64(ab2, cd2);
+    out[3] = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
+#define V_COMPARE(i, how) (uint64_t)_mm512_cmp_ps_mask(v_load(x + 16 * (i)), t, how) << 16 * (i)
+QSA_SIMD uint64_t v_above(const float *x, vf t) {
+    return (V_COMPARE(0, _CMP_GT_OQ) | V_COMPARE(1, _CMP_GT_OQ)) | (V_COMPARE(2, _CMP_GT_OQ) | V_COMPARE(3, _CMP_GT_OQ));
+}
+QSA_SIMD uint64_t v_equal(const float *x, vf t) {
+    return (V_COMPARE(0, _CMP_EQ_OQ) | V_COMPARE(1, _CMP_EQ_OQ)) | (V_COMPARE(2, _CMP_EQ_OQ) | V_COMPARE(3, _CMP_EQ_OQ));
+}
+#undef V_COMPARE
+
 QSA_SIMD float v_fold(const vf *x) {
     __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(*x), _mm512_extractf32x8_ps(*x, 1));
     __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
     four = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(four, _mm_shuffle_ps(four, four, 1)));
+}
+QSA_SIMD void v_fold_four(const vf *a, const vf *b, const vf *c, const vf *d, float *out) {
+    vf ab = v_add(_mm512_shuffle_f32x4(*a, *b, 0x44), _mm512_shuffle_f32x4(*a, *b, 0xee));
+    vf cd = v_add(_mm512_shuffle_f32x4(*c, *d, 0x44), _mm512_shuffle_f32x4(*c, *d, 0xee));
+    vf four = v_add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    four = v_add(four, _mm512_permute_ps(four, 0x4e));
+    four = v_add(four, _mm512_permute_ps(four, 0xb1));
+    __m512i first = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(first, four)));
 }
 QSA_SIMD float v_top(vf x) { return _mm512_reduce_max_ps(x); }
 QSA_SIMD uint32_t v_top_magnitude(vi x) { return (uint32_t)_mm512_reduce_max_epi32(x); }

@@ -6,6 +6,8 @@
 #include "runtime/numerics.h"
 #include "runtime/status.h"
 
+enum { PAGE_BLOCKS_MAX = 1 << 30 };
+
 static int is_power_of_two(int64_t x) {
     return x > 0 && (x & (x - 1)) == 0;
 }
@@ -18,6 +20,20 @@ static qsa_status check_tiles(const qsa_keys *out, qsa_error *error) {
     if (out->pages && out->page_blocks % QSA_TILE) {
         return qsa_fail(error, QSA_E_ARGUMENT, "keys.page_blocks is %lld: tiles need a multiple of 16",
                         (long long)out->page_blocks);
+    }
+    return QSA_OK;
+}
+
+/* Strides filled: no offset may overflow. */
+static qsa_status check_span(const qsa_keys *out, qsa_error *error) {
+    int64_t in_page = out->pages ? out->page_blocks : out->blocks, last_page = 0;
+    for (int64_t i = 0; out->pages && i < qsa_div_up(out->blocks, out->page_blocks); i++) {
+        last_page = qsa_max(last_page, out->pages[i]);
+    }
+    int64_t block = qsa_mul(in_page, out->block_stride), page = qsa_mul(last_page + 1, out->page_stride);
+    if (block < 0 || page < 0 || block / 2 + page / 2 >= INT64_C(1) << 61) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "keys.block_stride is %lld and keys.page_stride is %lld: the keys pass 2^62 bytes",
+                        (long long)out->block_stride, (long long)out->page_stride);
     }
     return QSA_OK;
 }
@@ -44,20 +60,21 @@ qsa_status qsa_keys_resolve(const qsa_shape *shape, const qsa_keys *keys, qsa_ke
     if (!keys->block_stride || keys->layout == QSA_KEYS_TILES) {
         out->block_stride = shape->index_dim * bytes;
     }
-    if (out->block_stride % bytes) {
-        return qsa_fail(error, QSA_E_ARGUMENT, "keys.block_stride is %lld: expected a multiple of %lld",
+    if (out->block_stride < 0 || out->block_stride % bytes) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "keys.block_stride is %lld: expected a multiple of %lld, 0 or more",
                         (long long)keys->block_stride, (long long)bytes);
     }
     if (keys->pages) {
-        if (!is_power_of_two(keys->page_blocks)) {
-            return qsa_fail(error, QSA_E_ARGUMENT, "keys.page_blocks is %lld: expected a power of two",
+        if (!is_power_of_two(keys->page_blocks) || keys->page_blocks > PAGE_BLOCKS_MAX) {
+            return qsa_fail(error, QSA_E_ARGUMENT, "keys.page_blocks is %lld: expected a power of two, at most 2^30",
                             (long long)keys->page_blocks);
         }
         if (!keys->page_stride) {
-            out->page_stride = keys->page_blocks * out->block_stride;
+            /* 0 where it overflows: check_span() refuses it */
+            out->page_stride = qsa_max(0, qsa_mul(keys->page_blocks, out->block_stride));
         }
-        if (out->page_stride % bytes) {
-            return qsa_fail(error, QSA_E_ARGUMENT, "keys.page_stride is %lld: expected a multiple of %lld",
+        if (out->page_stride < 0 || out->page_stride % bytes) {
+            return qsa_fail(error, QSA_E_ARGUMENT, "keys.page_stride is %lld: expected a multiple of %lld, 0 or more",
                             (long long)keys->page_stride, (long long)bytes);
         }
         for (int64_t i = 0; i < qsa_div_up(keys->blocks, keys->page_blocks); i++) {
@@ -69,19 +86,24 @@ qsa_status qsa_keys_resolve(const qsa_shape *shape, const qsa_keys *keys, qsa_ke
     } else {
         out->page_stride = 0;
     }
-    return keys->layout == QSA_KEYS_TILES && keys->blocks > 0 ? check_tiles(out, error) : QSA_OK;
+    qsa_status status = check_span(out, error);
+    return !status && keys->layout == QSA_KEYS_TILES && keys->blocks > 0 ? check_tiles(out, error) : status;
+}
+
+static const char *block_at(const qsa_keys *keys, int64_t b) {
+    if (!keys->pages) {
+        return (const char *)keys->data + b * keys->block_stride;
+    }
+    return (const char *)keys->data + keys->pages[b / keys->page_blocks] * keys->page_stride +
+           b % keys->page_blocks * keys->block_stride;
 }
 
 /* Blocks [b, end) that lie in one page, as one kernel call. */
 static void run_in_page(const qsa_score_kernels *kernels, const qsa_score_range *range, int64_t b, int64_t end) {
     const qsa_keys *keys = range->keys;
-    int64_t in_page = b, base = 0;
-    if (keys->pages) {
-        in_page = b % keys->page_blocks;
-        base = (int64_t)keys->pages[b / keys->page_blocks] * keys->page_stride;
-    }
     qsa_score_job job = {
-        .keys = (const char *)keys->data + base + in_page * keys->block_stride,
+        .keys = block_at(keys, b),
+        .next = end < range->last ? block_at(keys, end) : NULL,
         .block_stride = keys->block_stride,
         .heads = range->heads,
         .dim = range->dim,
@@ -169,6 +191,11 @@ qsa_status qsa_score(qsa_context *context, const qsa_shape *shape, const qsa_sco
     if (args->rows > 0 && (!args->iq || !args->n || !args->scores)) {
         return qsa_fail(error, QSA_E_ARGUMENT, "%s is NULL with %lld rows", !args->iq ? "iq" : !args->n ? "n" : "scores",
                         (long long)args->rows);
+    }
+    if (!qsa_array_fits(args->rows, args->score_stride, 1) ||
+        !qsa_array_fits(args->rows, shape->index_heads, shape->index_dim)) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "rows is %lld and score_stride is %lld: an array passes 2^62 bytes",
+                        (long long)args->rows, (long long)args->score_stride);
     }
     int64_t longest = 0;
     for (int64_t t = 0; t < args->rows; t++) {

@@ -19,6 +19,7 @@ enum { QSA_TILE = 16, QSA_SCORE_ROWS = 8 };
  * and nothing else. TILES: keys is the start of a tile, and whole tiles may be read; ROWS: nothing behind the last block is. */
 typedef struct qsa_score_job {
     const void *keys;
+    const void *next;                 /* what will be scored after this, to be fetched meanwhile; or NULL. TILES only */
     int64_t block_stride;             /* bytes, ROWS only */
     int64_t heads, dim;
     float scale;
@@ -38,6 +39,9 @@ typedef struct qsa_score_kernels {
 
 /* The C kernels first, then upwards what the level has. */
 void qsa_score_init(qsa_score_kernels *kernels, qsa_cpu cpu);
+void qsa_score_init_avx2(qsa_score_kernels *kernels);
+void qsa_score_init_avx512(qsa_score_kernels *kernels);
+void qsa_score_init_neon(qsa_score_kernels *kernels);
 
 /* What runs a range of blocks of a paged view: rows r with count[r] visible blocks, range [first, last) of blocks, first a
  * multiple of QSA_TILE. scores[r] is the row's block 0. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The portable score kernels: they define the bits. */
+#include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "score/score.h"
@@ -89,9 +90,21 @@ static void qsa_score_tiles_bf16_c(const qsa_score_job *job) {
 }
 
 void qsa_score_init(qsa_score_kernels *kernels, qsa_cpu cpu) {
-    (void)cpu;
     *kernels = (qsa_score_kernels){
         .run = {{qsa_score_rows_f32_c, qsa_score_rows_bf16_c}, {qsa_score_tiles_f32_c, qsa_score_tiles_bf16_c}},
         .name = {{"qsa_score_rows_f32_c", "qsa_score_rows_bf16_c"}, {"qsa_score_tiles_f32_c", "qsa_score_tiles_bf16_c"}},
     };
+#if defined(QSA_X86)
+    if (cpu == QSA_CPU_AVX2) {
+        qsa_score_init_avx2(kernels);
+    } else if (cpu == QSA_CPU_AVX512 || cpu == QSA_CPU_AMX) {
+        qsa_score_init_avx512(kernels);
+    }
+#elif defined(QSA_ARM)
+    if (cpu == QSA_CPU_NEON) {
+        qsa_score_init_neon(kernels);
+    }
+#else
+    (void)cpu;
+#endif
 }

@@ -91,6 +91,10 @@ qsa_status qsa_select(qsa_context *context, const qsa_shape *shape, const qsa_se
     if (args->rows > 0 && (!args->n || !args->ids)) {
         return qsa_fail(error, QSA_E_ARGUMENT, "%s is NULL with %lld rows", !args->n ? "n" : "ids", (long long)args->rows);
     }
+    if (!qsa_array_fits(args->rows, args->score_stride, 1) || !qsa_array_fits(args->rows, args->id_stride, 1)) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "rows is %lld, score_stride is %lld and id_stride is %lld: an array passes 2^62 bytes",
+                        (long long)args->rows, (long long)args->score_stride, (long long)args->id_stride);
+    }
     if ((status = check_rows(shape, args, error))) {
         return status;
     }

@@ -27,7 +27,14 @@ typedef struct qsa_select_kernels {
     const char *name;
 } qsa_select_kernels;
 
+/* The C kernel first, then upwards what the level has. */
 void qsa_select_init(qsa_select_kernels *kernels, qsa_cpu cpu);
+void qsa_select_init_avx2(qsa_select_kernels *kernels);
+void qsa_select_init_avx512(qsa_select_kernels *kernels);
+void qsa_select_init_neon(qsa_select_kernels *kernels);
+
+/* The portable kernel, which others call for rows that do not suit them. */
+void qsa_select_f32_c(const qsa_select_job *job);
 
 /* One row, all cases: writes qsa_width() ids and returns their count. Needs no scores where all cells are taken. */
 int64_t qsa_select_row(const qsa_select_kernels *kernels, const qsa_shape *shape, qsa_contract contract, const float *scores,

@@ -4,6 +4,7 @@
  * entries, taken from the highest key down, reaches the target; then one pass emits all entries above T, and the first ones
  * equal to T, in order of index. Rows of up to KEPT_KEYS blocks keep their keys; longer rows make them again in each pass.
  */
+#include "runtime/cpu.h"
 #include "runtime/memory.h"
 #include "select/select.h"
 
@@ -58,7 +59,7 @@ static int32_t *emit(int32_t *ids, int64_t first, int64_t cells) {
     return ids;
 }
 
-static void qsa_select_c(const qsa_select_job *job) {
+void qsa_select_f32_c(const qsa_select_job *job) {
     uint32_t kept[KEPT_KEYS];
     row r = {.job = job, .blocks = job->n / job->block, .tail = job->n % job->block, .kept = NULL};
     if (r.blocks <= KEPT_KEYS) {
@@ -84,6 +85,18 @@ static void qsa_select_c(const qsa_select_job *job) {
 }
 
 void qsa_select_init(qsa_select_kernels *kernels, qsa_cpu cpu) {
+    *kernels = (qsa_select_kernels){.run = qsa_select_f32_c, .name = "qsa_select_f32_c"};
+#if defined(QSA_X86)
+    if (cpu == QSA_CPU_AVX2) {
+        qsa_select_init_avx2(kernels);
+    } else if (cpu == QSA_CPU_AVX512 || cpu == QSA_CPU_AMX) {
+        qsa_select_init_avx512(kernels);
+    }
+#elif defined(QSA_ARM)
+    if (cpu == QSA_CPU_NEON) {
+        qsa_select_init_neon(kernels);
+    }
+#else
     (void)cpu;
-    *kernels = (qsa_select_kernels){.run = qsa_select_c, .name = "qsa_select_f32_c"};
+#endif
 }

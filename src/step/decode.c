@@ -76,9 +76,9 @@ static qsa_status check_item(const qsa_cache *cache, const qsa_decode_args *a, i
         return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].%s is NULL with %lld rows", (long long)i, item->q ? "out" : "q",
                         (long long)item->rows);
     }
-    if (item->id_stride < 0) {
-        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].id_stride is %lld: expected 0 or more", (long long)i,
-                        (long long)item->id_stride);
+    if (item->id_stride < 0 || !qsa_array_fits(item->rows, item->id_stride, 1)) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].id_stride is %lld with %lld rows: expected 0 or more, and at most 2^62 bytes",
+                        (long long)i, (long long)item->id_stride, (long long)item->rows);
     }
     int64_t chunk = a->chunk ? a->chunk : QSA_CHUNK_MAX;
     for (int64_t t = 0; t < item->rows; t++) {

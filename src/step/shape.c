@@ -16,7 +16,7 @@ void qsa_shape_qwen38_flash_next(qsa_shape *shape) {
         .block = 4,
         .budget = 2048,
         .scale = 0.0625f,
-        .index_scale = (float)(1.0 / qsa_sqrt(128.0)),
+        .index_scale = 0.0883883476f, /* 1 / sqrt(128) */
     };
 }
 

@@ -125,8 +125,7 @@ void qsa_wave_select(qsa_wave *wave) {
 
 /* ------------------------------------------------------------------------------------------------ attend */
 
-static void attend_item(void *arg, int64_t item) {
-    qsa_wave *wave = arg;
+static qsa_attend_unit unit_of(const qsa_wave *wave, int64_t item) {
     const qsa_shape *s = &wave->cache->shape;
     const qsa_row *row = wave->row;
     while (item >= row->parts * s->kv_heads) {
@@ -135,7 +134,7 @@ static void attend_item(void *arg, int64_t item) {
     }
     int64_t kv_head = item % s->kv_heads, part = item / s->kv_heads, heads = s->q_heads / s->kv_heads;
     int64_t first = part * row->in_part;
-    qsa_attend_unit unit = {
+    return (qsa_attend_unit){
         .kv = &row->kv,
         .kv_head = kv_head,
         .heads = heads,
@@ -149,15 +148,29 @@ static void attend_item(void *arg, int64_t item) {
         .prepared = prepared_of(wave, row, kv_head),
         .part = row->partials + (part * s->q_heads + kv_head * heads) * (s->head_dim + 2),
     };
-    qsa_context_attend(wave->cache->context)->run[wave->cache->kv_type](&unit);
+}
+
+typedef struct attend_plan {
+    const qsa_wave *wave;
+    int64_t items, ahead; /* which item this thread will most likely claim next: a hint for prefetching */
+} attend_plan;
+
+static void attend_item(void *arg, int64_t item) {
+    const attend_plan *plan = arg;
+    qsa_attend_unit unit = unit_of(plan->wave, item), next;
+    if (item + plan->ahead < plan->items) {
+        next = unit_of(plan->wave, item + plan->ahead);
+        unit.next = &next;
+    }
+    qsa_context_attend(plan->wave->cache->context)->run[plan->wave->cache->kv_type](&unit);
 }
 
 void qsa_wave_attend(qsa_wave *wave) {
-    int64_t items = 0;
+    attend_plan plan = {.wave = wave, .ahead = qsa_context_threads(wave->cache->context)};
     for (int64_t i = 0; i < wave->rows; i++) {
-        items += wave->row[i].parts * wave->cache->shape.kv_heads;
+        plan.items += wave->row[i].parts * wave->cache->shape.kv_heads;
     }
-    qsa_run(wave->cache->context, items, attend_item, wave);
+    qsa_run(wave->cache->context, plan.items, attend_item, &plan);
 }
 
 /* ------------------------------------------------------------------------------------------------ merge */

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * int8 K/V on AMX. A tile product multiplies 16 rows of 64 signed bytes with 16 columns of them. Grid values go in as two
+ * signed digits, value = 256 * high + low. All of it is integers, so the sums are the portable kernel's.
+ *
+ *   q.k  K [16 cells][64 channels] x q [64 channels][16 heads]: cells are copied together, since a tile's rows are evenly
+ *        spaced; the scores are turned afterwards, so that the softmax has a head's cells in lanes.
+ *   p.v  w [16 heads][64 cells] x V [64 cells][16 channels]: V is interleaved to quads of cells.
+ *
+ * While a chunk is computed, the next one's cells are prefetched, a few lines at each tile product.
+ */
+#include "runtime/cpu.h"
+#if defined(QSA_X86)
+#define QSA_SIMD_AVX512
+#include "runtime/simd.h"
+
+#include "attend/int8_avx512.h"
+#include "runtime/memory.h"
+
+enum { TILE = 16, TILES_OF_HEADS = QSA_HEADS_MAX / TILE };
+
+/* ------------------------------------------------------------------------------------------------ q on its grid */
+
+/* A tile of one digit of one group: dword [quad of channels][head]. */
+typedef struct q_tile {
+    uint32_t quad[TILE][TILE];
+} q_tile;
+
+/* In `prepared`: tiles [tile of heads][group]{low, high}, step f32 [tile of heads][group][head]. */
+typedef struct prepared_q {
+    q_tile *tile;
+    float *step;
+} prepared_q;
+
+QSA_SIMD prepared_q open_prepared(const void *prepared, int64_t heads, int64_t dim) {
+    prepared_q q;
+    q.tile = (q_tile *)(uintptr_t)prepared;
+    q.step = (float *)(void *)(q.tile + qsa_div_up(heads, TILE) * (dim / QSA_GROUP) * 2);
+    return q;
+}
+
+/* 64 grid values, given as 4 x 16 int32, as 256 * high + low with an unsigned low digit; in the order of digits(). */
+QSA_SIMD void split(const __m512i x[4], digit_pair *to) {
+    const __m512i byte = _mm512_set1_epi16(255);
+    __m512i a = _mm512_packs_epi32(x[0], x[1]), b = _mm512_packs_epi32(x[2], x[3]);
+    _mm512_storeu_si512(to->low, _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
+    _mm512_storeu_si512(to->high, _mm512_packs_epi16(_mm512_srai_epi16(a, 8), _mm512_srai_epi16(b, 8)));
+}
+
+QSA_KERNEL static void qsa_prepare_i8_amx(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared) {
+    int64_t groups = head_dim / QSA_GROUP;
+    prepared_q to = open_prepared(prepared, heads, head_dim);
+    memset(prepared, 0, qsa_prepared_bytes(heads, head_dim) - 64);
+    for (int64_t i = 0; i < heads * groups; i++) {
+        int64_t h = i / groups, at = h / TILE * groups + i % groups;
+        vf x[4];
+        __m512i grid[4];
+        digit_pair pair;
+        for (int j = 0; j < 4; j++) {
+            x[j] = v_load(q + i * QSA_GROUP + 16 * j);
+        }
+        qsa_grid g = to_grid(x, grid);
+        split(grid, &pair);
+        for (int64_t t = 0; t < TILE; t++) {
+            to.tile[2 * at].quad[t][h % TILE] = pair.low[digits_order(t)];
+            to.tile[2 * at + 1].quad[t][h % TILE] = pair.high[digits_order(t)];
+        }
+        to.step[at * TILE + h % TILE] = g.step * scale;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ tiles */
+
+/* Instructions written out, because the intrinsics of gcc 12 do not say that they read memory: stores before them get lost.
+ * T is the number of a register. */
+#define TILE_LOAD(T, from, stride) TILE_LOAD_(T, from, stride)
+#define TILE_LOAD_(T, from, stride) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #T ::"r"(from), "r"((int64_t)(stride)) : "memory")
+#define TILE_STORE(T, to) TILE_STORE_(T, to)
+#define TILE_STORE_(T, to) __asm__ volatile("tilestored %%tmm" #T ", (%0,%1,1)" ::"r"(to), "r"(INT64_C(64)) : "memory")
+#define TILE_ZERO(T) TILE_ZERO_(T)
+#define TILE_ZERO_(T) __asm__ volatile("tilezero %tmm" #T)
+#define TILE_MULTIPLY(signs, T, rows, columns) TILE_MULTIPLY_(signs, T, rows, columns)
+#define TILE_MULTIPLY_(signs, T, rows, columns) __asm__ volatile("tdpb" #signs "d %tmm" #columns ", %tmm" #rows ", %tmm" #T)
+
+/* Registers: sums, K, B (q or V) and w; from T_W_LOW on a row is a head. */
+#define T_LOW 0
+#define T_HIGH 1
+#define T_K 2
+#define T_B 3
+#define T_W_LOW 4
+#define T_W_HIGH 5
+#define T_SUM_LOW 6
+#define T_SUM_HIGH 7
+
+typedef struct tile_config {
+    uint8_t palette, start_row, zero[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} tile_config;
+
+QSA_SIMD void configure(int64_t heads) {
+    tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = 64;
+        config.rows[i] = (uint8_t)(i < T_W_LOW ? TILE : qsa_min(heads, TILE));
+    }
+    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
+/* What a pair of tile products leaves: [row][column] of the low and of the high digit. */
+typedef struct sum_pair {
+    int32_t low[TILE][TILE], high[TILE][TILE];
+} sum_pair;
+
+/* Tile loads wait for stores that are still on their way, and so do loads behind a tile store. So each step works on what the
+ * step before last has written: K and V are laid out before the first product, and sums are settled a product later. */
+typedef struct chunk {
+    qsa_attend_cells cells[2];
+    const qsa_attend_cells *now, *next; /* next: being prefetched; any rows will do there, prefetches do not fault */
+    int64_t padded;                     /* cells of now, rounded up to 16 */
+    prepared_q q;
+    _Alignas(64) float k_scale[QSA_CHUNK_MAX * QSA_GROUPS_MAX]; /* [cell][group] */
+    _Alignas(64) float ratio[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
+    _Alignas(64) char k[QSA_CHUNK_MAX * QSA_HEAD_DIM_MAX];
+    _Alignas(64) uint32_t quad[QSA_GROUPS_MAX][4][TILE][TILE]; /* V: [16 channels][quad of cells, as digits() has them][channel] */
+    _Alignas(64) float score[QSA_CHUNK_MAX][TILE];             /* [cell][head] */
+    _Alignas(64) float p[TILE][QSA_CHUNK_MAX];                 /* scores turned, then exp(score - m) */
+    _Alignas(64) digit_pair w[QSA_GROUPS_MAX][TILE];
+    _Alignas(64) sum_pair sum[2][QSA_GROUPS_MAX];
+    _Alignas(64) float m[TILE], l[TILE], old[TILE], new[TILE];
+    float step[QSA_GROUPS_MAX];
+} chunk;
+
+/* ------------------------------------------------------------------------------------------------ cells */
+
+/* Four cells' rows. */
+QSA_SIMD void prefetch_rows(const char *const *row, int64_t count, int64_t first, int64_t bytes) {
+    for (int64_t j = first; j < first + 4 && j < count; j++) {
+        for (int64_t at = 0; at < bytes; at += 64) {
+            _mm_prefetch(row[j] + at, _MM_HINT_T0);
+        }
+    }
+}
+
+QSA_SIMD void prefetch_scales(const qsa_attend_cells *cells) {
+    for (int64_t j = 0; j < cells->count; j += 4) {
+        _mm_prefetch((const char *)cells->k_scale[j], _MM_HINT_T0);
+        _mm_prefetch((const char *)cells->v_scale[j], _MM_HINT_T0);
+    }
+}
+
+QSA_SIMD void copy_k(chunk *c, int64_t dim) {
+    for (int64_t j = 0; j < c->now->count; j++) {
+        for (int64_t at = 0; at < dim; at += 64) {
+            _mm512_store_si512(c->k + j * dim + at, _mm512_loadu_si512(c->now->k[j] + at));
+        }
+    }
+    memset(c->k + c->now->count * dim, 0, (size_t)((c->padded - c->now->count) * dim));
+}
+
+#define LOAD_ROW(i) _mm512_permutexvar_epi32(turn, _mm512_loadu_si512(v[i] + g * QSA_GROUP))
+
+/* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells. Quads behind the last cell keep
+ * what they hold: their weights are zero. */
+QSA_SIMD void interleave_v(chunk *c, int64_t groups) {
+    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    for (int64_t j = 0; j < c->padded; j += 4) {
+        const char *const *v = c->now->v + j;
+        for (int64_t g = 0; g < groups; g++) {
+            uint32_t(*to)[TILE] = c->quad[g][0] + digits_order(j / 4);
+            __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
+            __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
+            __m512i d = _mm512_unpacklo_epi8(r2, r3), e = _mm512_unpackhi_epi8(r2, r3);
+            _mm512_store_si512(to[0], _mm512_unpacklo_epi16(a, d));
+            _mm512_store_si512(to[TILE], _mm512_unpackhi_epi16(a, d));
+            _mm512_store_si512(to[2 * TILE], _mm512_unpacklo_epi16(b, e));
+            _mm512_store_si512(to[3 * TILE], _mm512_unpackhi_epi16(b, e));
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ q.k */
+
+QSA_SIMD vf settle(const sum_pair *sum, int64_t row) {
+    return _mm512_cvtepi32_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(sum->high[row]), 8), _mm512_load_si512(sum->low[row])));
+}
+
+/* All groups of 16 cells from j on, for the heads of tile t. */
+QSA_SIMD void multiply_k(chunk *c, int64_t t, int64_t dim, int64_t j) {
+    int64_t groups = dim / QSA_GROUP;
+    const q_tile *q = c->q.tile + 2 * t * groups;
+    for (int64_t g = 0; g < groups; g++) {
+        sum_pair *sum = &c->sum[j / TILE % 2][g];
+        TILE_ZERO(T_LOW);
+        TILE_ZERO(T_HIGH);
+        TILE_LOAD(T_K, c->k + j * dim + g * QSA_GROUP, dim);
+        TILE_LOAD(T_B, q[2 * g].quad, 64);
+        TILE_MULTIPLY(su, T_LOW, T_K, T_B);
+        TILE_LOAD(T_B, q[2 * g + 1].quad, 64);
+        TILE_MULTIPLY(ss, T_HIGH, T_K, T_B);
+        TILE_STORE(T_LOW, sum->low);
+        TILE_STORE(T_HIGH, sum->high);
+    }
+}
+
+/* Scores of 16 cells from j on; top gains the heads' largest. */
+QSA_SIMD vf settle_scores(chunk *c, int64_t t, int64_t groups, int64_t j, vf top) {
+    const sum_pair *sum = c->sum[j / TILE % 2];
+    const float *step = c->q.step + t * groups * TILE;
+    for (int64_t i = 0; i < qsa_min(TILE, c->now->count - j); i++) {
+        vf s = v_set(0.0f);
+        for (int64_t g = 0; g < groups; g++) {
+            s = v_fma(settle(&sum[g], i), v_mul(v_set(c->k_scale[(j + i) * groups + g]), v_load(step + g * TILE)), s);
+        }
+        v_store(c->score[j + i], s);
+        top = v_raise(top, s);
+    }
+    return top;
+}
+
+QSA_SIMD void dots(chunk *c, int64_t t, int64_t dim) {
+    vf top = v_set(-QSA_INFINITY);
+    multiply_k(c, t, dim, 0);
+    for (int64_t j = 0; j < c->padded; j += TILE) {
+        if (j + TILE < c->padded) {
+            multiply_k(c, t, dim, j + TILE);
+        }
+        for (int64_t i = 0; i < TILE && t == 0; i += 4) {
+            prefetch_rows(c->next->k, c->next->count, j + i, dim);
+        }
+        top = settle_scores(c, t, dim / QSA_GROUP, j, top);
+    }
+    v_store(c->m, v_add(top, v_set(0.0f))); /* +0 where it is -0 */
+}
+
+/* [cell][head] to [head][cell]. */
+QSA_SIMD void turn_scores(chunk *c, int64_t heads) {
+    const char *row[TILE];
+    for (int64_t j = 0; j < c->padded; j += TILE) {
+        for (int64_t i = 0; i < TILE; i++) {
+            row[i] = (const char *)c->score[j + i];
+        }
+        for (int64_t h = 0; h < heads; h += 4) {
+            vi column[4];
+            v_columns(row, h * 4, column);
+            for (int64_t i = 0; i < 4; i++) {
+                v_store_bits(c->p[h + i] + j, column[i]);
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ p.v */
+
+/* v_exp for x <= 0 or NaN. The power of two is exact in both, and so are the bits equal. */
+QSA_SIMD vf exp_of_fall(vf x) {
+    vf shifted = v_fma(x, v_set(QSA_EXP_LOG2E), v_set(QSA_EXP_MAGIC));
+    vf n = v_sub(shifted, v_set(QSA_EXP_MAGIC));
+    vf r = v_fma(n, v_set(-QSA_EXP_LN2_HIGH), x);
+    r = v_fma(n, v_set(-QSA_EXP_LN2_LOW), r);
+    vf p = v_set(QSA_EXP_C7);
+    p = v_fma(p, r, v_set(QSA_EXP_C6));
+    p = v_fma(p, r, v_set(QSA_EXP_C5));
+    p = v_fma(p, r, v_set(QSA_EXP_C4));
+    p = v_fma(p, r, v_set(QSA_EXP_C3));
+    p = v_fma(p, r, v_set(QSA_EXP_C2));
+    p = v_fma(p, r, v_set(1.0f));
+    p = v_fma(p, r, v_set(1.0f));
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, v_set(QSA_EXP_LOW), _CMP_NLT_UQ), p, n);
+}
+
+/* Scores of the heads become p, 0 where there is no cell or no number; l gains what they sum to. */
+QSA_SIMD void softmax(chunk *c, int64_t heads) {
+    __mmask16 live[4];
+    for (int64_t i = 0; i < 4; i++) {
+        live[i] = v_first(qsa_max(0, qsa_min(16, c->now->count - 16 * i)));
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        vf shift = v_set(c->m[h]), sum = v_set(0.0f);
+        for (int64_t i = 0; i < 4; i++) {
+            vf p = _mm512_maskz_mov_ps(live[i], exp_of_fall(v_sub(v_load(c->p[h] + 16 * i), shift)));
+            sum = i == 0 ? p : v_add(sum, p);
+            v_store(c->p[h] + 16 * i, _mm512_max_ps(p, v_set(0.0f)));
+        }
+        c->l[h] = v_fold(&sum);
+    }
+}
+
+/* The chunk's m and l join the parts'; old and new become the factors of what is there and of what comes. */
+QSA_SIMD void join(chunk *c, int64_t heads, int64_t dim, int first, float *part) {
+    if (first) {
+        v_store(c->old, v_set(0.0f));
+        v_store(c->new, v_set(1.0f));
+    } else {
+        float m[TILE] = {0}, l[TILE] = {0};
+        for (int64_t h = 0; h < heads; h++) {
+            m[h] = part[h * (dim + 2) + dim];
+            l[h] = part[h * (dim + 2) + dim + 1];
+        }
+        vf before = v_load(m), now = v_load(c->m), top = v_where_less(before, now, now, before);
+        vf old = v_exp(v_sub(before, top)), new = v_exp(v_sub(now, top));
+        v_store(c->old, old);
+        v_store(c->new, new);
+        v_store(c->l, v_fma(v_load(c->l), new, v_mul(v_load(l), old)));
+        v_store(c->m, top);
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        part[h * (dim + 2) + dim] = c->m[h];
+        part[h * (dim + 2) + dim + 1] = c->l[h];
+    }
+}
+
+QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t g) {
+    vf ratio[4];
+    for (int64_t i = 0; i < 4; i++) {
+        ratio[i] = v_load(c->ratio[g] + 16 * i);
+    }
+    for (int64_t h = 0; h < heads; h++) {
+        __m512i w[4];
+        for (int64_t i = 0; i < 4; i++) {
+            w[i] = _mm512_cvtps_epi32(v_mul(v_load(c->p[h] + 16 * i), ratio[i]));
+        }
+        split(w, &c->w[g][h]);
+    }
+}
+
+QSA_SIMD void multiply_v(chunk *c, int64_t g) {
+    TILE_LOAD(T_W_LOW, c->w[g][0].low, sizeof(digit_pair));
+    TILE_LOAD(T_W_HIGH, c->w[g][0].high, sizeof(digit_pair));
+    for (int64_t i = 0; i < 4; i++) {
+        sum_pair *sum = &c->sum[g % 2][i];
+        TILE_ZERO(T_SUM_LOW);
+        TILE_ZERO(T_SUM_HIGH);
+        TILE_LOAD(T_B, c->quad[g][i], 64);
+        TILE_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
+        TILE_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
+        TILE_STORE(T_SUM_LOW, sum->low);
+        TILE_STORE(T_SUM_HIGH, sum->high);
+    }
+}
+
+/* Group g of the heads' parts gains the chunk's sums. */
+QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int first, float *part) {
+    for (int64_t h = 0; h < heads; h++) {
+        float *acc = part + h * (dim + 2) + g * QSA_GROUP;
+        vf step = v_set(c->step[g] * c->new[h]), old = v_set(c->old[h]);
+        for (int64_t i = 0; i < 4; i++) {
+            vf x = settle(&c->sum[g % 2][i], h);
+            v_store(acc + 16 * i, first ? v_mul(x, step) : v_fma(x, step, v_mul(v_load(acc + 16 * i), old)));
+        }
+    }
+}
+
+QSA_SIMD void sums(chunk *c, int64_t t, int64_t heads, int64_t dim, int first, float *part) {
+    int64_t groups = dim / QSA_GROUP;
+    multiply_v(c, 0);
+    for (int64_t g = 0; g < groups; g++) {
+        if (g + 1 < groups) {
+            multiply_v(c, g + 1);
+        }
+        for (int64_t i = g * (TILE / groups); i < (g + 1) * (TILE / groups) && t == 0; i++) {
+            prefetch_rows(c->next->v, c->next->count, 4 * i, dim);
+        }
+        settle_sums(c, heads, dim, g, first, part);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ chunks */
+
+/* A short chunk: the pad of the last 16 repeats cell 0, with p = 0; behind it, V is zero. */
+QSA_SIMD void pad(chunk *c, qsa_attend_cells *cells, int64_t groups) {
+    c->padded = qsa_round_up(cells->count, TILE);
+    for (int64_t j = cells->count; j < c->padded; j++) {
+        cells->v[j] = cells->v[0];
+        cells->k_scale[j] = cells->k_scale[0];
+        cells->v_scale[j] = cells->v_scale[0];
+        memset(c->score[j], 0, sizeof *c->score);
+    }
+    if (c->padded < QSA_CHUNK_MAX) {
+        memset(c->quad, 0, (size_t)groups * sizeof *c->quad);
+        memset(c->p, 0, sizeof c->p);
+    }
+}
+
+QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
+    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
+    widen_scales(c->now->k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
+    turn_ratios(c->now->count, groups, c->ratio, c->step);
+    copy_k(c, dim);
+    interleave_v(c, groups);
+    prefetch_scales(c->next);
+    for (int64_t t = 0; t * TILE < unit->heads; t++) {
+        int64_t heads = qsa_min(TILE, unit->heads - t * TILE);
+        float *part = unit->part + t * TILE * (dim + 2);
+        dots(c, t, dim);
+        turn_scores(c, heads);
+        softmax(c, heads);
+        join(c, heads, dim, first, part);
+        for (int64_t g = 0; g < groups; g++) {
+            weigh(c, heads, g);
+        }
+        sums(c, t, heads, dim, first, part);
+    }
+}
+
+QSA_SIMD void gather(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
+    cells->count = 0;
+    if (first < unit->n_ids) {
+        qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
+    } else if (unit->next) {
+        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
+    }
+}
+
+QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
+    chunk c;
+    int first = 1;
+    c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
+    configure(unit->heads);
+    gather(unit, 0, &c.cells[0]);
+    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
+        c.now = &c.cells[turn];
+        c.next = &c.cells[!turn];
+        gather(unit, i + unit->chunk, &c.cells[!turn]);
+        if (c.now->count > 0) {
+            pad(&c, &c.cells[turn], unit->head_dim / QSA_GROUP);
+            run_chunk(unit, &c, first);
+            first = 0;
+        }
+    }
+    __asm__ volatile("tilerelease");
+    if (first) {
+        qsa_attend_clear(unit);
+    }
+}
+
+void qsa_attend_i8_init_amx(qsa_attend_kernels *kernels) {
+    kernels->run[QSA_I8_G64] = qsa_attend_i8_amx;
+    kernels->name[QSA_I8_G64] = "qsa_attend_i8_amx";
+    kernels->prepare = qsa_prepare_i8_amx;
+    kernels->prepare_name = "qsa_prepare_i8_amx";
+}
+#endif
