@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { POISON = 0xa5 };
+enum { POISON = 0xff }; /* reads as NaN in every float format */
 
 /* ------------------------------------------------------------------------------------------------ one guarded call */
 

@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 static struct attend_state {
-    qsa_attend_unit unit;
+    qsa_attend_unit unit, next;
     qsa_kv kv;
     guarded k, v, k_scale, v_scale, q, ids, pages, prepared;
 } state;
@@ -162,6 +162,9 @@ static void draw_unit(dice *d, case_info *info, qsa_type type, int64_t most_chun
         q[i] *= 3.0f;
     }
     unit->q = q;
+    state.next = *unit;
+    state.next.n_ids = dice_range(d, 0, unit->n_ids);
+    unit->next = dice_one_in(d, 2) ? &state.next : NULL;
     info->element = ELEMENT_F32;
     info->count = unit->heads * (unit->head_dim + 2);
     snprintf(info->text, sizeof info->text,

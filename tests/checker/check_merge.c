@@ -22,7 +22,7 @@ static void fill_parts(dice *d, flavour f, float *partials) {
         part[dim + 1] = 1.0f + 30.0f * dice_float(d) * dice_float(d);
         if (dice_one_in(d, 6)) {
             memset(part, 0, (size_t)dim * sizeof *part);
-            part[dim] = -QSA_INFINITY;
+            part[dim] = dice_one_in(d, 2) ? -QSA_INFINITY : 500.0f; /* is not to be read */
             part[dim + 1] = 0.0f;
         }
     }

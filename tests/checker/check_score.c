@@ -79,6 +79,7 @@ static void draw(dice *d, case_info *info, qsa_key_layout layout, qsa_type type)
         blocks = qsa_max(blocks, job->count[r]);
     }
     fill_keys(d, fk, blocks);
+    job->next = info->typical || dice_one_in(d, 2) ? NULL : dice_one_in(d, 2) ? job->keys : job; /* a hint: any address */
     info->element = ELEMENT_F32;
     snprintf(info->text, sizeof info->text, "%lld blocks, %lld heads of %lld, %lld rows, stride %lld, keys %s, queries %s",
              (long long)blocks, (long long)job->heads, (long long)job->dim, (long long)job->rows, (long long)job->block_stride,
