@@ -107,7 +107,7 @@ static void attend(const layer *l, qsa_context *context) {
 /* One head in float64: weights, and the largest b_j of the logits. */
 static double weigh(const layer *l, int64_t h, double *w) {
     int64_t dim = l->shape.head_dim, kv_head = h / 3;
-    double scale = (double)l->shape.scale, top = -INFINITY, total = 0, largest = 0;
+    double scale = (double)l->shape.scale, top = -(double)INFINITY, total = 0, largest = 0;
     double *s = malloc(CELLS * sizeof *s), *a = malloc(CELLS * sizeof *a);
     for (int64_t j = 0; j < CELLS; j++) {
         const float *q = l->q + h * dim, *k = l->wide_k + (j * 2 + kv_head) * dim;

@@ -143,6 +143,9 @@ static void fault_08_nan_cells_that_are_not_selected(void **state) {
     rng random = rng_of(test_seed(8));
     for (int type = 0; type < 4; type++) {
         for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+            if (kv_types[type] != QSA_I8_G64 && next_cpu(cpu)) {
+                continue; /* every level in the default format, the highest in the others */
+            }
             rig_options options = {.shape = small_shape(), .kv_type = kv_types[type], .capacity = LENGTH + 1};
             options.cpu = cpu;
             queries q = new_queries(&random, &options.shape, 1), other = new_queries(&random, &options.shape, 1);

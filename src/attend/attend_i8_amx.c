@@ -113,33 +113,38 @@ typedef struct sum_pair {
     int32_t low[TILE][TILE], high[TILE][TILE];
 } sum_pair;
 
-/* Tile loads wait for stores that are still on their way, and so do loads behind a tile store. So each step works on what the
- * step before last has written: K and V are laid out before the first product, and sums are settled a product later. */
+/* Tile loads wait for stores that are still on their way, and so do loads behind a tile store. So a chunk is a pipeline: 16
+ * cells' K (or a group's V and w) are laid out one step before their product, and sums are settled one step after; what two
+ * steps share has two places. That also spreads the reading of rows and the prefetching of the next chunk's evenly. */
 typedef struct chunk {
     qsa_attend_cells cells[2];
     const qsa_attend_cells *now, *next; /* next: being prefetched; any rows will do there, prefetches do not fault */
     int64_t padded;                     /* cells of now, rounded up to 16 */
+    int64_t fetched;                    /* rows of next, K and V, that are on their way */
     prepared_q q;
     _Alignas(64) float k_scale[QSA_CHUNK_MAX * QSA_GROUPS_MAX]; /* [cell][group] */
     _Alignas(64) float ratio[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
-    _Alignas(64) char k[QSA_CHUNK_MAX * QSA_HEAD_DIM_MAX];
-    _Alignas(64) uint32_t quad[QSA_GROUPS_MAX][4][TILE][TILE]; /* V: [16 channels][quad of cells, as digits() has them][channel] */
-    _Alignas(64) float score[QSA_CHUNK_MAX][TILE];             /* [cell][head] */
-    _Alignas(64) float p[TILE][QSA_CHUNK_MAX];                 /* scores turned, then exp(score - m) */
-    _Alignas(64) digit_pair w[QSA_GROUPS_MAX][TILE];
-    _Alignas(64) sum_pair sum[2][QSA_GROUPS_MAX];
+    _Alignas(64) char k[2][TILE * QSA_HEAD_DIM_MAX];  /* 16 cells */
+    _Alignas(64) uint32_t quad[2][4][TILE][TILE];     /* V of a group: [16 channels][quad of cells, as digits() has them][channel] */
+    _Alignas(64) digit_pair w[2][TILE];               /* of a group */
+    _Alignas(64) sum_pair sum[2][QSA_GROUPS_MAX];     /* [group], or [16 channels] */
+    _Alignas(64) float score[TILE][TILE];             /* [cell][head] */
+    _Alignas(64) float p[TILE][QSA_CHUNK_MAX];        /* scores turned, then exp(score - m) */
     _Alignas(64) float m[TILE], l[TILE], old[TILE], new[TILE];
     float step[QSA_GROUPS_MAX];
 } chunk;
 
 /* ------------------------------------------------------------------------------------------------ cells */
 
-/* Four cells' rows. */
-QSA_SIMD void prefetch_rows(const char *const *row, int64_t count, int64_t first, int64_t bytes) {
-    for (int64_t j = first; j < first + 4 && j < count; j++) {
-        for (int64_t at = 0; at < bytes; at += 64) {
-            _mm_prefetch(row[j] + at, _MM_HINT_T0);
+/* The next row of K, then of V, of the next chunk. Its callers are spread over the chunk as evenly as its work is: a burst
+ * would fill the buffers of outstanding lines and hold up everything behind it. */
+QSA_SIMD void prefetch_row(chunk *c, int64_t dim) {
+    if (c->fetched < 2 * c->next->count) {
+        const char *row = c->fetched < c->next->count ? c->next->k[c->fetched] : c->next->v[c->fetched - c->next->count];
+        for (int64_t at = 0; at < dim; at += 64) {
+            _mm_prefetch(row + at, _MM_HINT_T1);
         }
+        c->fetched++;
     }
 }
 
@@ -150,32 +155,38 @@ QSA_SIMD void prefetch_scales(const qsa_attend_cells *cells) {
     }
 }
 
-QSA_SIMD void copy_k(chunk *c, int64_t dim) {
-    for (int64_t j = 0; j < c->now->count; j++) {
+/* 16 cells from j on. The pad repeats cell 0. */
+QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
+    char *to = c->k[j / TILE % 2];
+    for (int64_t i = 0; i < TILE; i++) {
+        const char *row = c->now->k[j + i];
         for (int64_t at = 0; at < dim; at += 64) {
-            _mm512_store_si512(c->k + j * dim + at, _mm512_loadu_si512(c->now->k[j] + at));
+            _mm512_store_si512(to + i * dim + at, _mm512_loadu_si512(row + at));
+        }
+        if (i % 4 == 3) {
+            prefetch_row(c, dim);
         }
     }
-    memset(c->k + c->now->count * dim, 0, (size_t)((c->padded - c->now->count) * dim));
 }
 
 #define LOAD_ROW(i) _mm512_permutexvar_epi32(turn, _mm512_loadu_si512(v[i] + g * QSA_GROUP))
 
 /* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells. Quads behind the last cell keep
  * what they hold: their weights are zero. */
-QSA_SIMD void interleave_v(chunk *c, int64_t groups) {
+QSA_SIMD void interleave_v(chunk *c, int64_t dim, int64_t g) {
     const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int64_t j = 0; j < c->padded; j += 4) {
         const char *const *v = c->now->v + j;
-        for (int64_t g = 0; g < groups; g++) {
-            uint32_t(*to)[TILE] = c->quad[g][0] + digits_order(j / 4);
-            __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
-            __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
-            __m512i d = _mm512_unpacklo_epi8(r2, r3), e = _mm512_unpackhi_epi8(r2, r3);
-            _mm512_store_si512(to[0], _mm512_unpacklo_epi16(a, d));
-            _mm512_store_si512(to[TILE], _mm512_unpackhi_epi16(a, d));
-            _mm512_store_si512(to[2 * TILE], _mm512_unpacklo_epi16(b, e));
-            _mm512_store_si512(to[3 * TILE], _mm512_unpackhi_epi16(b, e));
+        uint32_t(*to)[TILE] = c->quad[g % 2][0] + digits_order(j / 4);
+        __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
+        __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
+        __m512i d = _mm512_unpacklo_epi8(r2, r3), e = _mm512_unpackhi_epi8(r2, r3);
+        _mm512_store_si512(to[0], _mm512_unpacklo_epi16(a, d));
+        _mm512_store_si512(to[TILE], _mm512_unpackhi_epi16(a, d));
+        _mm512_store_si512(to[2 * TILE], _mm512_unpacklo_epi16(b, e));
+        _mm512_store_si512(to[3 * TILE], _mm512_unpackhi_epi16(b, e));
+        if (j % 8) {
+            prefetch_row(c, dim);
         }
     }
 }
@@ -195,7 +206,7 @@ QSA_SIMD void multiply_k(chunk *c, int64_t t, int64_t dim, int64_t j) {
         sum_pair *sum = &c->sum[j / TILE % 2][g];
         TILE_ZERO(T_LOW);
         TILE_ZERO(T_HIGH);
-        TILE_LOAD(T_K, c->k + j * dim + g * QSA_GROUP, dim);
+        TILE_LOAD(T_K, c->k[j / TILE % 2] + g * QSA_GROUP, dim);
         TILE_LOAD(T_B, q[2 * g].quad, 64);
         TILE_MULTIPLY(su, T_LOW, T_K, T_B);
         TILE_LOAD(T_B, q[2 * g + 1].quad, 64);
@@ -214,42 +225,46 @@ QSA_SIMD vf settle_scores(chunk *c, int64_t t, int64_t groups, int64_t j, vf top
         for (int64_t g = 0; g < groups; g++) {
             s = v_fma(settle(&sum[g], i), v_mul(v_set(c->k_scale[(j + i) * groups + g]), v_load(step + g * TILE)), s);
         }
-        v_store(c->score[j + i], s);
+        v_store(c->score[i], s);
         top = v_raise(top, s);
+        if (i % 2) {
+            prefetch_row(c, groups * QSA_GROUP);
+        }
     }
     return top;
 }
 
-QSA_SIMD void dots(chunk *c, int64_t t, int64_t dim) {
-    vf top = v_set(-QSA_INFINITY);
-    multiply_k(c, t, dim, 0);
-    for (int64_t j = 0; j < c->padded; j += TILE) {
-        if (j + TILE < c->padded) {
-            multiply_k(c, t, dim, j + TILE);
-        }
-        for (int64_t i = 0; i < TILE && t == 0; i += 4) {
-            prefetch_rows(c->next->k, c->next->count, j + i, dim);
-        }
-        top = settle_scores(c, t, dim / QSA_GROUP, j, top);
+/* [16 cells][head] to [head][cells from j on]. */
+QSA_SIMD void turn_scores(chunk *c, int64_t heads, int64_t j) {
+    const char *row[TILE];
+    for (int64_t i = 0; i < TILE; i++) {
+        row[i] = (const char *)c->score[i];
     }
-    v_store(c->m, v_add(top, v_set(0.0f))); /* +0 where it is -0 */
+    for (int64_t h = 0; h < heads; h += 4) {
+        vi column[4];
+        v_columns(row, h * 4, column);
+        for (int64_t i = 0; i < 4; i++) {
+            v_store_bits(c->p[h + i] + j, column[i]);
+        }
+    }
 }
 
-/* [cell][head] to [head][cell]. */
-QSA_SIMD void turn_scores(chunk *c, int64_t heads) {
-    const char *row[TILE];
-    for (int64_t j = 0; j < c->padded; j += TILE) {
-        for (int64_t i = 0; i < TILE; i++) {
-            row[i] = (const char *)c->score[j + i];
+QSA_SIMD void dots(chunk *c, int64_t t, int64_t heads, int64_t dim) {
+    vf top = v_set(-QSA_INFINITY);
+    copy_k(c, dim, 0);
+    for (int64_t j = 0; j <= c->padded; j += TILE) {
+        if (j + TILE < c->padded) {
+            copy_k(c, dim, j + TILE);
         }
-        for (int64_t h = 0; h < heads; h += 4) {
-            vi column[4];
-            v_columns(row, h * 4, column);
-            for (int64_t i = 0; i < 4; i++) {
-                v_store_bits(c->p[h + i] + j, column[i]);
-            }
+        if (j < c->padded) {
+            multiply_k(c, t, dim, j);
+        }
+        if (j > 0) {
+            top = settle_scores(c, t, dim / QSA_GROUP, j - TILE, top);
+            turn_scores(c, heads, j - TILE);
         }
     }
+    v_store(c->m, v_add(top, v_set(0.0f))); /* +0 where it is -0 */
 }
 
 /* ------------------------------------------------------------------------------------------------ p.v */
@@ -272,7 +287,7 @@ QSA_SIMD vf exp_of_fall(vf x) {
 }
 
 /* Scores of the heads become p, 0 where there is no cell or no number; l gains what they sum to. */
-QSA_SIMD void softmax(chunk *c, int64_t heads) {
+QSA_SIMD void softmax(chunk *c, int64_t heads, int64_t dim) {
     __mmask16 live[4];
     for (int64_t i = 0; i < 4; i++) {
         live[i] = v_first(qsa_max(0, qsa_min(16, c->now->count - 16 * i)));
@@ -285,6 +300,7 @@ QSA_SIMD void softmax(chunk *c, int64_t heads) {
             v_store(c->p[h] + 16 * i, _mm512_max_ps(p, v_set(0.0f)));
         }
         c->l[h] = v_fold(&sum);
+        prefetch_row(c, dim);
     }
 }
 
@@ -312,7 +328,7 @@ QSA_SIMD void join(chunk *c, int64_t heads, int64_t dim, int first, float *part)
     }
 }
 
-QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t g) {
+QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t dim, int64_t g) {
     vf ratio[4];
     for (int64_t i = 0; i < 4; i++) {
         ratio[i] = v_load(c->ratio[g] + 16 * i);
@@ -322,18 +338,21 @@ QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t g) {
         for (int64_t i = 0; i < 4; i++) {
             w[i] = _mm512_cvtps_epi32(v_mul(v_load(c->p[h] + 16 * i), ratio[i]));
         }
-        split(w, &c->w[g][h]);
+        split(w, &c->w[g % 2][h]);
+        if (h % 3 == 2) {
+            prefetch_row(c, dim);
+        }
     }
 }
 
 QSA_SIMD void multiply_v(chunk *c, int64_t g) {
-    TILE_LOAD(T_W_LOW, c->w[g][0].low, sizeof(digit_pair));
-    TILE_LOAD(T_W_HIGH, c->w[g][0].high, sizeof(digit_pair));
+    TILE_LOAD(T_W_LOW, c->w[g % 2][0].low, sizeof(digit_pair));
+    TILE_LOAD(T_W_HIGH, c->w[g % 2][0].high, sizeof(digit_pair));
     for (int64_t i = 0; i < 4; i++) {
         sum_pair *sum = &c->sum[g % 2][i];
         TILE_ZERO(T_SUM_LOW);
         TILE_ZERO(T_SUM_HIGH);
-        TILE_LOAD(T_B, c->quad[g][i], 64);
+        TILE_LOAD(T_B, c->quad[g % 2][i], 64);
         TILE_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
         TILE_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
         TILE_STORE(T_SUM_LOW, sum->low);
@@ -344,6 +363,9 @@ QSA_SIMD void multiply_v(chunk *c, int64_t g) {
 /* Group g of the heads' parts gains the chunk's sums. */
 QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int first, float *part) {
     for (int64_t h = 0; h < heads; h++) {
+        if (h % 2) {
+            prefetch_row(c, dim);
+        }
         float *acc = part + h * (dim + 2) + g * QSA_GROUP;
         vf step = v_set(c->step[g] * c->new[h]), old = v_set(c->old[h]);
         for (int64_t i = 0; i < 4; i++) {
@@ -353,33 +375,37 @@ QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int f
     }
 }
 
-QSA_SIMD void sums(chunk *c, int64_t t, int64_t heads, int64_t dim, int first, float *part) {
+QSA_SIMD void sums(chunk *c, int64_t heads, int64_t dim, int first, float *part) {
     int64_t groups = dim / QSA_GROUP;
-    multiply_v(c, 0);
-    for (int64_t g = 0; g < groups; g++) {
+    interleave_v(c, dim, 0);
+    weigh(c, heads, dim, 0);
+    for (int64_t g = 0; g <= groups; g++) {
         if (g + 1 < groups) {
-            multiply_v(c, g + 1);
+            interleave_v(c, dim, g + 1);
+            weigh(c, heads, dim, g + 1);
         }
-        for (int64_t i = g * (TILE / groups); i < (g + 1) * (TILE / groups) && t == 0; i++) {
-            prefetch_rows(c->next->v, c->next->count, 4 * i, dim);
+        if (g < groups) {
+            multiply_v(c, g);
         }
-        settle_sums(c, heads, dim, g, first, part);
+        if (g > 0) {
+            settle_sums(c, heads, dim, g - 1, first, part);
+        }
     }
 }
 
 /* ------------------------------------------------------------------------------------------------ chunks */
 
 /* A short chunk: the pad of the last 16 repeats cell 0, with p = 0; behind it, V is zero. */
-QSA_SIMD void pad(chunk *c, qsa_attend_cells *cells, int64_t groups) {
+QSA_SIMD void pad(chunk *c, qsa_attend_cells *cells) {
     c->padded = qsa_round_up(cells->count, TILE);
     for (int64_t j = cells->count; j < c->padded; j++) {
+        cells->k[j] = cells->k[0];
         cells->v[j] = cells->v[0];
         cells->k_scale[j] = cells->k_scale[0];
         cells->v_scale[j] = cells->v_scale[0];
-        memset(c->score[j], 0, sizeof *c->score);
     }
     if (c->padded < QSA_CHUNK_MAX) {
-        memset(c->quad, 0, (size_t)groups * sizeof *c->quad);
+        memset(c->quad, 0, sizeof c->quad);
         memset(c->p, 0, sizeof c->p);
     }
 }
@@ -389,20 +415,14 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     widen_scales(c->now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
     turn_ratios(c->now->count, groups, c->ratio, c->step);
-    copy_k(c, dim);
-    interleave_v(c, groups);
     prefetch_scales(c->next);
     for (int64_t t = 0; t * TILE < unit->heads; t++) {
         int64_t heads = qsa_min(TILE, unit->heads - t * TILE);
         float *part = unit->part + t * TILE * (dim + 2);
-        dots(c, t, dim);
-        turn_scores(c, heads);
-        softmax(c, heads);
+        dots(c, t, heads, dim);
+        softmax(c, heads, dim);
         join(c, heads, dim, first, part);
-        for (int64_t g = 0; g < groups; g++) {
-            weigh(c, heads, g);
-        }
-        sums(c, t, heads, dim, first, part);
+        sums(c, heads, dim, first, part);
     }
 }
 
@@ -425,8 +445,9 @@ QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
         c.now = &c.cells[turn];
         c.next = &c.cells[!turn];
         gather(unit, i + unit->chunk, &c.cells[!turn]);
+        c.fetched = 0;
         if (c.now->count > 0) {
-            pad(&c, &c.cells[turn], unit->head_dim / QSA_GROUP);
+            pad(&c, &c.cells[turn]);
             run_chunk(unit, &c, first);
             first = 0;
         }

@@ -138,12 +138,13 @@ void check_keys(const rig *r, const qsa_sequence *sequence, int64_t first, int64
     const qsa_shape *s = &r->shape;
     QSA_INIT(qsa_keys, keys);
     MUST(qsa_sequence_keys, sequence, 0, &keys);
-    oracle_key_rule rule = {s->block, s->index_dim, r->norm, 1e-6, s->index_dim < 64 ? s->index_dim : 64,
-                            1e7,      keys.type};
+    int64_t rope_dims = s->index_dim < 64 ? s->index_dim : 64;
+    oracle_key_rule rule = {s->block, s->index_dim, r->norm, 1e-6, rope_dims, 1e7, keys.type};
     /* A mean or a key that float64 rounds the other way is one step of its type off; a rotation spreads it over two. */
     double step = keys.type == QSA_BF16 ? 1.0 / 64 : 1e-6;
     float *raw = malloc((size_t)(s->block * s->index_dim) * sizeof *raw);
     double got[512], want[512];
+    int64_t equal = 0, channels = blocks * s->index_dim;
     for (int64_t b = first; b < first + blocks; b++) {
         double largest = 0;
         source_cells(r, b * s->block, s->block, NULL, NULL, raw);
@@ -153,10 +154,15 @@ void check_keys(const rig *r, const qsa_sequence *sequence, int64_t first, int64
             largest = fmax(largest, fabs(want[i]));
         }
         for (int64_t i = 0; i < s->index_dim; i++) {
+            equal += got[i] == want[i];
             if (!(fabs(got[i] - want[i]) <= step * largest)) {
                 fail_msg("key %lld, channel %lld: %.9g, in float64 %.9g", (long long)b, (long long)i, got[i], want[i]);
             }
         }
+    }
+    /* Few are: nearly all channels are equal in bf16, or a rounding is missing or in another place. */
+    if (keys.type == QSA_BF16 && channels >= 1000 && equal < channels * 98 / 100) {
+        fail_msg("%lld of %lld channels of keys equal float64's", (long long)equal, (long long)channels);
     }
     free(raw);
 }
