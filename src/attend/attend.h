@@ -88,6 +88,35 @@ static inline int16_t qsa_attend_weight(float p, float ratio) {
     return p > 0.0f ? (int16_t)qsa_rint(p * ratio) : (int16_t)0;
 }
 
+/* The chunk at `first` of the unit; behind the last, the first chunk of unit->next, if any: whose cells to prefetch. */
+void qsa_attend_gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells);
+
+/* The rows of a chunk to come, K first, then V, being prefetched one row at a time. Callers spread their calls over the chunk
+ * they compute as evenly as its work is: a burst would fill the buffers of outstanding lines and hold up all behind it. */
+typedef struct qsa_attend_fetch {
+    const qsa_attend_cells *cells;
+    int64_t row, bytes;
+} qsa_attend_fetch;
+
+__attribute__((always_inline)) static inline void qsa_attend_fetch_row(qsa_attend_fetch *fetch) {
+    int64_t count = fetch->cells->count;
+    if (fetch->row < 2 * count) {
+        const char *row = fetch->row < count ? fetch->cells->k[fetch->row] : fetch->cells->v[fetch->row - count];
+        for (int64_t at = 0; at < fetch->bytes; at += 64) {
+            __builtin_prefetch(row + at, 0, 2); /* as far as the second level: the first is full of this chunk */
+        }
+        fetch->row++;
+    }
+}
+
+/* The scales, where cells of a block lie together. */
+__attribute__((always_inline)) static inline void qsa_attend_fetch_scales(const qsa_attend_cells *cells) {
+    for (int64_t j = 0; j < cells->count; j += 4) {
+        __builtin_prefetch(cells->k_scale[j], 0, 2);
+        __builtin_prefetch(cells->v_scale[j], 0, 2);
+    }
+}
+
 /* {0, -infinity, 0} for every head. */
 void qsa_attend_clear(const qsa_attend_unit *unit);
 

@@ -32,6 +32,15 @@ void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qs
     cells->count = live;
 }
 
+void qsa_attend_gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
+    cells->count = 0;
+    if (first < unit->n_ids) {
+        qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
+    } else if (unit->next) {
+        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
+    }
+}
+
 void qsa_attend_clear(const qsa_attend_unit *unit) {
     for (int64_t h = 0; h < unit->heads; h++) {
         float *part = unit->part + h * (unit->head_dim + 2);

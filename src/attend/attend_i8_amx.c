@@ -118,9 +118,9 @@ typedef struct sum_pair {
  * steps share has two places. That also spreads the reading of rows and the prefetching of the next chunk's evenly. */
 typedef struct chunk {
     qsa_attend_cells cells[2];
-    const qsa_attend_cells *now, *next; /* next: being prefetched; any rows will do there, prefetches do not fault */
+    const qsa_attend_cells *now;
+    qsa_attend_fetch fetch;             /* of the other */
     int64_t padded;                     /* cells of now, rounded up to 16 */
-    int64_t fetched;                    /* rows of next, K and V, that are on their way */
     prepared_q q;
     _Alignas(64) float k_scale[QSA_CHUNK_MAX * QSA_GROUPS_MAX]; /* [cell][group] */
     _Alignas(64) float ratio[QSA_GROUPS_MAX][QSA_CHUNK_MAX];
@@ -136,25 +136,6 @@ typedef struct chunk {
 
 /* ------------------------------------------------------------------------------------------------ cells */
 
-/* The next row of K, then of V, of the next chunk. Its callers are spread over the chunk as evenly as its work is: a burst
- * would fill the buffers of outstanding lines and hold up everything behind it. */
-QSA_SIMD void prefetch_row(chunk *c, int64_t dim) {
-    if (c->fetched < 2 * c->next->count) {
-        const char *row = c->fetched < c->next->count ? c->next->k[c->fetched] : c->next->v[c->fetched - c->next->count];
-        for (int64_t at = 0; at < dim; at += 64) {
-            _mm_prefetch(row + at, _MM_HINT_T1);
-        }
-        c->fetched++;
-    }
-}
-
-QSA_SIMD void prefetch_scales(const qsa_attend_cells *cells) {
-    for (int64_t j = 0; j < cells->count; j += 4) {
-        _mm_prefetch((const char *)cells->k_scale[j], _MM_HINT_T0);
-        _mm_prefetch((const char *)cells->v_scale[j], _MM_HINT_T0);
-    }
-}
-
 /* 16 cells from j on. The pad repeats cell 0. */
 QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
     char *to = c->k[j / TILE % 2];
@@ -164,7 +145,7 @@ QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
             _mm512_store_si512(to + i * dim + at, _mm512_loadu_si512(row + at));
         }
         if (i % 4 == 3) {
-            prefetch_row(c, dim);
+            qsa_attend_fetch_row(&c->fetch);
         }
     }
 }
@@ -173,7 +154,7 @@ QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
 
 /* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells. Quads behind the last cell keep
  * what they hold: their weights are zero. */
-QSA_SIMD void interleave_v(chunk *c, int64_t dim, int64_t g) {
+QSA_SIMD void interleave_v(chunk *c, int64_t g) {
     const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int64_t j = 0; j < c->padded; j += 4) {
         const char *const *v = c->now->v + j;
@@ -186,7 +167,7 @@ QSA_SIMD void interleave_v(chunk *c, int64_t dim, int64_t g) {
         _mm512_store_si512(to[2 * TILE], _mm512_unpacklo_epi16(b, e));
         _mm512_store_si512(to[3 * TILE], _mm512_unpackhi_epi16(b, e));
         if (j % 8) {
-            prefetch_row(c, dim);
+            qsa_attend_fetch_row(&c->fetch);
         }
     }
 }
@@ -228,7 +209,7 @@ QSA_SIMD vf settle_scores(chunk *c, int64_t t, int64_t groups, int64_t j, vf top
         v_store(c->score[i], s);
         top = v_raise(top, s);
         if (i % 2) {
-            prefetch_row(c, groups * QSA_GROUP);
+            qsa_attend_fetch_row(&c->fetch);
         }
     }
     return top;
@@ -287,7 +268,7 @@ QSA_SIMD vf exp_of_fall(vf x) {
 }
 
 /* Scores of the heads become p, 0 where there is no cell or no number; l gains what they sum to. */
-QSA_SIMD void softmax(chunk *c, int64_t heads, int64_t dim) {
+QSA_SIMD void softmax(chunk *c, int64_t heads) {
     __mmask16 live[4];
     for (int64_t i = 0; i < 4; i++) {
         live[i] = v_first(qsa_max(0, qsa_min(16, c->now->count - 16 * i)));
@@ -300,7 +281,7 @@ QSA_SIMD void softmax(chunk *c, int64_t heads, int64_t dim) {
             v_store(c->p[h] + 16 * i, _mm512_max_ps(p, v_set(0.0f)));
         }
         c->l[h] = v_fold(&sum);
-        prefetch_row(c, dim);
+        qsa_attend_fetch_row(&c->fetch);
     }
 }
 
@@ -328,7 +309,7 @@ QSA_SIMD void join(chunk *c, int64_t heads, int64_t dim, int first, float *part)
     }
 }
 
-QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t dim, int64_t g) {
+QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t g) {
     vf ratio[4];
     for (int64_t i = 0; i < 4; i++) {
         ratio[i] = v_load(c->ratio[g] + 16 * i);
@@ -340,7 +321,7 @@ QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t dim, int64_t g) {
         }
         split(w, &c->w[g % 2][h]);
         if (h % 3 == 2) {
-            prefetch_row(c, dim);
+            qsa_attend_fetch_row(&c->fetch);
         }
     }
 }
@@ -364,7 +345,7 @@ QSA_SIMD void multiply_v(chunk *c, int64_t g) {
 QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int first, float *part) {
     for (int64_t h = 0; h < heads; h++) {
         if (h % 2) {
-            prefetch_row(c, dim);
+            qsa_attend_fetch_row(&c->fetch);
         }
         float *acc = part + h * (dim + 2) + g * QSA_GROUP;
         vf step = v_set(c->step[g] * c->new[h]), old = v_set(c->old[h]);
@@ -377,12 +358,12 @@ QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int f
 
 QSA_SIMD void sums(chunk *c, int64_t heads, int64_t dim, int first, float *part) {
     int64_t groups = dim / QSA_GROUP;
-    interleave_v(c, dim, 0);
-    weigh(c, heads, dim, 0);
+    interleave_v(c, 0);
+    weigh(c, heads, 0);
     for (int64_t g = 0; g <= groups; g++) {
         if (g + 1 < groups) {
-            interleave_v(c, dim, g + 1);
-            weigh(c, heads, dim, g + 1);
+            interleave_v(c, g + 1);
+            weigh(c, heads, g + 1);
         }
         if (g < groups) {
             multiply_v(c, g);
@@ -415,23 +396,14 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     widen_scales(c->now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
     turn_ratios(c->now->count, groups, c->ratio, c->step);
-    prefetch_scales(c->next);
+    qsa_attend_fetch_scales(c->fetch.cells);
     for (int64_t t = 0; t * TILE < unit->heads; t++) {
         int64_t heads = qsa_min(TILE, unit->heads - t * TILE);
         float *part = unit->part + t * TILE * (dim + 2);
         dots(c, t, heads, dim);
-        softmax(c, heads, dim);
+        softmax(c, heads);
         join(c, heads, dim, first, part);
         sums(c, heads, dim, first, part);
-    }
-}
-
-QSA_SIMD void gather(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
-    cells->count = 0;
-    if (first < unit->n_ids) {
-        qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
-    } else if (unit->next) {
-        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
     }
 }
 
@@ -440,12 +412,11 @@ QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
     int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
     configure(unit->heads);
-    gather(unit, 0, &c.cells[0]);
+    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
     for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
         c.now = &c.cells[turn];
-        c.next = &c.cells[!turn];
-        gather(unit, i + unit->chunk, &c.cells[!turn]);
-        c.fetched = 0;
+        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
+        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
         if (c.now->count > 0) {
             pad(&c, &c.cells[turn]);
             run_chunk(unit, &c, first);

@@ -7,7 +7,7 @@
  *        are 12 accumulators.
  *   p.v  a lane is a channel: rows of 4 cells are interleaved to dwords of 4 cells; 6 heads x 2 vectors of channels.
  *
- * Rows of K and V lie anywhere: V's are fetched during q.k, the next chunk's K during p.v.
+ * Rows of K and V lie anywhere: the next chunk's are prefetched all along.
  */
 #include "runtime/cpu.h"
 #if defined(QSA_X86)
@@ -72,7 +72,8 @@ QSA_KERNEL static void qsa_prepare_i8_avx2(const float *q, int64_t heads, int64_
 
 typedef struct chunk {
     qsa_attend_cells cells[2];
-    const qsa_attend_cells *now, *next; /* next: whose K is being fetched */
+    const qsa_attend_cells *now;
+    qsa_attend_fetch fetch;             /* of the other */
     int64_t padded;                     /* cells of now rounded up to 16; the pad repeats cell 0, with p = 0 */
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
@@ -82,14 +83,6 @@ typedef struct chunk {
     _Alignas(32) int16_t quad[QUADS][2][VECTORS][2 * V_LANES]; /* V of one group: [quad of cells][even, odd][8 channels][pair] */
     pairs w[QSA_HEADS_MAX];
 } chunk;
-
-QSA_SIMD void fetch(const char *const *row, int64_t count, int64_t first, int64_t bytes) {
-    for (int64_t j = first; j < first + 4 && j < count; j++) {
-        for (int64_t at = 0; at < bytes; at += 64) {
-            _mm_prefetch(row[j] + at, _MM_HINT_T0);
-        }
-    }
-}
 
 /* [cell][group] halves to [group][cell] f32. */
 QSA_SIMD void turn_scales(const uint16_t *const *scale, int64_t padded, int64_t groups, float out[][QSA_CHUNK_MAX]) {
@@ -160,16 +153,15 @@ QSA_SIMD void dot_heads(chunk *c, int64_t groups, int64_t g, int64_t j, int64_t 
 }
 
 QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
-    int64_t groups = dim / QSA_GROUP, steps = c->padded / CELLS * groups, done = 0;
+    int64_t groups = dim / QSA_GROUP;
     for (int64_t j = 0; j < c->padded; j += CELLS) {
         for (int64_t g = 0; g < groups; g++) {
             int64_t h = 0;
             transpose_cells(c, j, g * QSA_GROUP);
-            for (int64_t at = done++ * QUADS / steps; at < done * QUADS / steps; at++) {
-                fetch(c->now->v, c->now->count, 4 * at, dim);
-            }
             for (; h + SIX <= heads; h += SIX) {
                 dot_heads(c, groups, g, j, h, SIX);
+                qsa_attend_fetch_row(&c->fetch);
+                qsa_attend_fetch_row(&c->fetch);
             }
             for (; h < heads; h++) {
                 dot_heads(c, groups, g, j, h, 1);
@@ -252,7 +244,7 @@ QSA_SIMD void sum_heads(const chunk *c, const qsa_attend_unit *unit, int64_t g, 
 }
 
 QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
-    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP, steps = groups * VECTORS / 2, done = 0;
+    int64_t groups = unit->head_dim / QSA_GROUP;
     for (int64_t g = 0; g < groups; g++) {
         interleave_cells(c, g);
         for (int64_t h = 0; h < unit->heads; h++) {
@@ -260,11 +252,10 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
         }
         for (int64_t v = 0; v < VECTORS; v += 2) {
             int64_t h = 0;
-            for (int64_t at = done++ * QUADS / steps; at < done * QUADS / steps; at++) {
-                fetch(c->next->k, c->next->count, 4 * at, dim);
-            }
             for (; h + SIX <= unit->heads; h += SIX) {
                 sum_heads(c, unit, g, v, h, first, SIX);
+                qsa_attend_fetch_row(&c->fetch);
+                qsa_attend_fetch_row(&c->fetch);
             }
             for (; h < unit->heads; h++) {
                 sum_heads(c, unit, g, v, h, first, 1);
@@ -300,20 +291,12 @@ QSA_SIMD void softmax_head(chunk *c, int64_t h, int64_t dim, int first, float *p
     }
 }
 
-QSA_SIMD void gather(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
-    cells->count = 0;
-    if (first < unit->n_ids) {
-        qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
-    } else if (unit->next) {
-        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
-    }
-}
-
 QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
     turn_scales(c->now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
     make_ratios(c, groups);
+    qsa_attend_fetch_scales(c->fetch.cells);
     dots(c, unit->heads, dim);
     for (int64_t h = 0; h < unit->heads; h++) {
         softmax_head(c, h, dim, first, unit->part + h * (dim + 2));
@@ -325,11 +308,11 @@ QSA_KERNEL static void qsa_attend_i8_avx2(const qsa_attend_unit *unit) {
     chunk c;
     int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
-    gather(unit, 0, &c.cells[0]);
+    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
     for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
         c.now = &c.cells[turn];
-        c.next = &c.cells[!turn];
-        gather(unit, i + unit->chunk, &c.cells[!turn]);
+        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
+        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
         if (c.now->count > 0) {
             pad(&c, &c.cells[turn]);
             run_chunk(unit, &c, first);

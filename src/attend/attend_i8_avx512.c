@@ -67,7 +67,9 @@ QSA_KERNEL static void qsa_prepare_i8_avx512(const float *q, int64_t heads, int6
 /* ------------------------------------------------------------------------------------------------ a chunk */
 
 typedef struct chunk {
-    qsa_attend_cells cells;
+    qsa_attend_cells cells[2];
+    qsa_attend_cells *now;
+    qsa_attend_fetch fetch; /* of the other */
     int64_t padded; /* count rounded up to 32; the pad repeats cell 0, with p = 0 */
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
@@ -161,14 +163,21 @@ QSA_SIMD void add_dots(const chunk *c, int64_t at, int64_t g, int64_t j, __m512i
 DOT_HEADS(dot_six, EACH_SIX)
 DOT_HEADS(dot_one, EACH_ONE)
 
+QSA_SIMD void fetch_rows(chunk *c, int64_t rows) {
+    for (int64_t i = 0; i < rows; i++) {
+        qsa_attend_fetch_row(&c->fetch);
+    }
+}
+
 QSA_SIMD void dots(chunk *c, int64_t heads, int64_t groups) {
     for (int64_t j = 0; j < c->padded; j += 32) {
         for (int64_t g = 0; g < groups; g++) {
-            transpose_cells(c->cells.k + j, g * QSA_GROUP, c->tile[0]);
-            transpose_cells(c->cells.k + j + 16, g * QSA_GROUP, c->tile[1]);
+            transpose_cells(c->now->k + j, g * QSA_GROUP, c->tile[0]);
+            transpose_cells(c->now->k + j + 16, g * QSA_GROUP, c->tile[1]);
             int64_t h = 0;
             for (; h + 6 <= heads; h += 6) {
                 dot_six(c, heads, groups, g, j, h);
+                fetch_rows(c, 4);
             }
             for (; h < heads; h++) {
                 dot_one(c, heads, groups, g, j, h);
@@ -189,7 +198,7 @@ QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
 }
 
 #define LOAD_ROW(i) \
-    _mm512_xor_si512(_mm512_permutexvar_epi32(turn, _mm512_loadu_si512(c->cells.v[j + (i)] + g * QSA_GROUP)), flip)
+    _mm512_xor_si512(_mm512_permutexvar_epi32(turn, _mm512_loadu_si512(c->now->v[j + (i)] + g * QSA_GROUP)), flip)
 
 /* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells, as unsigned bytes. */
 QSA_SIMD void interleave_cells(chunk *c, int64_t g) {
@@ -261,6 +270,7 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
         }
         for (; h + 3 <= unit->heads; h += 3) {
             sum_three(c, unit, g, h, first);
+            fetch_rows(c, 4);
         }
         for (; h < unit->heads; h++) {
             sum_one(c, unit, g, h, first);
@@ -270,22 +280,23 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
 
 QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
-    c->padded = qsa_round_up(c->cells.count, 32);
-    for (int64_t j = c->cells.count; j < c->padded; j++) {
-        c->cells.k[j] = c->cells.k[0];
-        c->cells.v[j] = c->cells.v[0];
-        c->cells.k_scale[j] = c->cells.k_scale[0];
-        c->cells.v_scale[j] = c->cells.v_scale[0];
+    c->padded = qsa_round_up(c->now->count, 32);
+    for (int64_t j = c->now->count; j < c->padded; j++) {
+        c->now->k[j] = c->now->k[0];
+        c->now->v[j] = c->now->v[0];
+        c->now->k_scale[j] = c->now->k_scale[0];
+        c->now->v_scale[j] = c->now->v_scale[0];
     }
-    turn_scales(c->cells.k_scale, c->padded, groups, c->k_scale);
-    turn_scales(c->cells.v_scale, c->padded, groups, c->ratio);
-    turn_ratios(c->cells.count, groups, c->ratio, c->grid_step);
+    turn_scales(c->now->k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
+    turn_ratios(c->now->count, groups, c->ratio, c->grid_step);
+    qsa_attend_fetch_scales(c->fetch.cells);
     dots(c, unit->heads, groups);
     for (int64_t h = 0; h < unit->heads; h++) {
         float *part = unit->part + h * (dim + 2), m, l;
-        qsa_softmax(c->p[h], c->cells.count, &m, &l);
+        qsa_softmax(c->p[h], c->now->count, &m, &l);
         for (int64_t j = 0; j < QSA_CHUNK_MAX; j += 16) { /* NaN and what is behind the last cell become 0 */
-            vf p = v_load_n(c->p[h] + j, qsa_max(0, qsa_min(16, c->cells.count - j)));
+            vf p = v_load_n(c->p[h] + j, qsa_max(0, qsa_min(16, c->now->count - j)));
             v_store(c->p[h] + j, _mm512_max_ps(p, v_set(0.0f)));
         }
         c->old[h] = 0.0f;
@@ -304,9 +315,12 @@ QSA_KERNEL static void qsa_attend_i8_avx512(const qsa_attend_unit *unit) {
     chunk c;
     int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
-    for (int64_t i = 0; i < unit->n_ids; i += unit->chunk) {
-        qsa_attend_gather(unit, i, qsa_min(unit->chunk, unit->n_ids - i), &c.cells);
-        if (c.cells.count > 0) {
+    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
+    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
+        c.now = &c.cells[turn];
+        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
+        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
+        if (c.now->count > 0) {
             run_chunk(unit, &c, first);
             first = 0;
         }

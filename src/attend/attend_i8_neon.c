@@ -18,7 +18,8 @@ enum { DOT_HEADS = 4, DOT_CELLS = 2, SUM_HEADS = 3, SUM_CHANNELS = 32, SUM_VECTO
 
 typedef struct chunk {
     qsa_attend_cells cells[2];
-    const qsa_attend_cells *now, *next; /* next: whose K is being fetched */
+    const qsa_attend_cells *now;
+    qsa_attend_fetch fetch;             /* of the other */
     int64_t padded;                     /* cells of now, rounded up to DOT_CELLS; the pad repeats cell 0, with p = 0 */
     const int16_t *q;                   /* [heads][head_dim] */
     const float *step;                  /* [heads][groups] */
@@ -27,12 +28,6 @@ typedef struct chunk {
     float k_scale[QSA_CHUNK_MAX], ratio[QSA_CHUNK_MAX]; /* of one group */
     int16_t w[QSA_HEADS_MAX][QSA_CHUNK_MAX];            /* of one group */
 } chunk;
-
-QSA_SIMD void fetch(const qsa_attend_cells *cells, const char *const *row, int64_t j, int64_t dim) {
-    for (int64_t at = 0; j < cells->count && at < dim; at += 64) {
-        __builtin_prefetch(row[j] + at);
-    }
-}
 
 /* Group g of `heads` heads from h on, with two cells from j on, joins their scores. heads is a constant where inlined. */
 QSA_SIMD void dot_heads(chunk *c, int64_t dim, int64_t g, int64_t j, int64_t h, const int heads) {
@@ -77,9 +72,8 @@ QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
             for (; h < heads; h++) {
                 dot_heads(c, dim, g, j, h, 1);
             }
-            if (g == 0) {
-                fetch(c->now, c->now->v, j, dim);
-                fetch(c->now, c->now->v, j + 1, dim);
+            if (j % 4 == 0) {
+                qsa_attend_fetch_row(&c->fetch);
             }
         }
     }
@@ -125,7 +119,7 @@ QSA_SIMD void sum_heads(const chunk *c, const qsa_attend_unit *unit, int64_t at,
 }
 
 QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
-    int64_t dim = unit->head_dim, fetched = 0;
+    int64_t dim = unit->head_dim;
     float step = 0.0f;
     for (int64_t at = 0; at < dim; at += SUM_CHANNELS) {
         int64_t h = 0;
@@ -136,11 +130,10 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
                 weigh(c, i);
             }
         }
-        for (; fetched < (at + SUM_CHANNELS) * QSA_CHUNK_MAX / dim; fetched++) {
-            fetch(c->next, c->next->k, fetched, dim);
-        }
         for (; h + SUM_HEADS <= unit->heads; h += SUM_HEADS) {
             sum_heads(c, unit, at, h, step, first, SUM_HEADS);
+            qsa_attend_fetch_row(&c->fetch);
+            qsa_attend_fetch_row(&c->fetch);
         }
         for (; h < unit->heads; h++) {
             sum_heads(c, unit, at, h, step, first, 1);
@@ -164,27 +157,18 @@ QSA_SIMD void softmax_head(chunk *c, int64_t h, int64_t dim, int first, float *p
     }
 }
 
-QSA_SIMD void gather(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
-    cells->count = 0;
-    if (first < unit->n_ids) {
-        qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
-    } else if (unit->next) {
-        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
-    }
-}
-
 QSA_KERNEL static void qsa_attend_i8_neon(const qsa_attend_unit *unit) {
     chunk c;
     int64_t dim = unit->head_dim;
     int first = 1;
     c.q = unit->prepared;
     c.step = (const float *)(const void *)(c.q + unit->heads * dim);
-    gather(unit, 0, &c.cells[0]);
+    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
     for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
         qsa_attend_cells *cells = &c.cells[turn];
         c.now = cells;
-        c.next = &c.cells[!turn];
-        gather(unit, i + unit->chunk, &c.cells[!turn]);
+        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
+        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, dim};
         if (cells->count == 0) {
             continue;
         }
