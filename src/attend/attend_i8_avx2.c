@@ -117,11 +117,11 @@ QSA_SIMD void transpose_cells(chunk *c, int64_t j, int64_t offset) {
 }
 
 /* sum + both products of each pair. Written as it is because gcc 12 spills around the intrinsics. */
-QSA_SIMD vi add_pairs(vi sum, vi a, vi b) {
-    vi products;
-    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));
-    return sum;
-}
+#define ADD_PAIRS(sum, a, b)                                                                                              \
+    do {                                                                                                                  \
+        vi products;                                                                                                      \
+        __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(products) : "x"(a), "x"(b));                \
+    } while (0)
 
 QSA_SIMD void add_dots(const chunk *c, int64_t at, int64_t g, int64_t j, vi dot, float *s) {
     vf before = g == 0 ? v_set(0.0f) : v_load(s);
@@ -142,8 +142,8 @@ QSA_SIMD void dot_heads(chunk *c, int64_t groups, int64_t g, int64_t j, int64_t 
         vi k0 = v_load_bits(k), k1 = v_load_bits(k + 2 * V_LANES);
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             vi pair = _mm256_set1_epi32(q[i][t]);
-            sum[i][0] = add_pairs(sum[i][0], k0, pair);
-            sum[i][1] = add_pairs(sum[i][1], k1, pair);
+            ADD_PAIRS(sum[i][0], k0, pair);
+            ADD_PAIRS(sum[i][1], k1, pair);
         }
     }
     QSA_UNROLL for (int i = 0; i < heads; i++) {
@@ -232,8 +232,8 @@ QSA_SIMD void sum_heads(const chunk *c, const qsa_attend_unit *unit, int64_t g, 
         vi v0 = v_load_bits(at), v1 = v_load_bits(at + 2 * V_LANES);
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             vi pair = _mm256_set1_epi32(w[i][t]);
-            sum[i][0] = add_pairs(sum[i][0], v0, pair);
-            sum[i][1] = add_pairs(sum[i][1], v1, pair);
+            ADD_PAIRS(sum[i][0], v0, pair);
+            ADD_PAIRS(sum[i][1], v1, pair);
         }
     }
     QSA_UNROLL for (int i = 0; i < heads; i++) {

@@ -4,9 +4,10 @@
  * digits, value = 256 * high + low; K and V as unsigned, x + 128, whose surplus 128 * (sum of grid values) is taken off
  * again. All of it is integers, so the sums are the portable kernel's.
  *
- *   q.k  a lane is a cell: 32 cells' rows of one group are transposed to dwords of 4 channels; 6 heads x 2 digits x 2 vectors
- *        of cells are 24 accumulators.
- *   p.v  a lane is a channel: rows of 4 cells are interleaved to dwords of 4 cells; 3 heads x 2 digits x 4 vectors of channels.
+ *   q.k  a lane is a cell: 64 cells' rows of one group are transposed to dwords of 4 channels.
+ *   p.v  a lane is a channel: rows of 4 cells are interleaved to dwords of 4 cells.
+ *
+ * Both are then the same product: 3 heads x 2 digits x 4 vectors are 24 accumulators.
  */
 #include "runtime/cpu.h"
 #if defined(QSA_X86)
@@ -16,16 +17,15 @@
 #include "attend/int8_avx512.h"
 #include "runtime/memory.h"
 
-enum { QUADS = QSA_CHUNK_MAX / 4, STEPS = QSA_GROUP / 4 };
+enum { STEPS = 16, THREE = 3 }; /* quads of a group's channels, or of a chunk's cells */
 
 /* Accumulators are named one by one: compilers keep arrays of them in memory. */
 #define EACH_ONE(M) M(0)
 #define EACH_THREE(M) M(0) M(1) M(2)
-#define EACH_SIX(M) M(0) M(1) M(2) M(3) M(4) M(5)
 
 /* ------------------------------------------------------------------------------------------------ q on its grid */
 
-/* In `prepared`: digits [groups][heads], surplus int32 [heads][groups], step f32 [heads][groups]. */
+/* In `prepared`: digits [groups][heads], surplus int32 [groups][heads], step f32 [groups][heads]. */
 typedef struct prepared_q {
     digit_pair *digit;
     int32_t *surplus;
@@ -45,22 +45,26 @@ QSA_SIMD int32_t surplus_of(const __m512i x[4]) {
     return 128 * _mm512_reduce_add_epi32(sum);
 }
 
+QSA_SIMD void store_digits(const __m512i x[4], digit_pair *to) {
+    __m512i low, high;
+    digits(x, &low, &high);
+    _mm512_storeu_si512(to->low, low);
+    _mm512_storeu_si512(to->high, high);
+}
+
 QSA_KERNEL static void qsa_prepare_i8_avx512(const float *q, int64_t heads, int64_t head_dim, float scale, void *prepared) {
-    const __m512i natural = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     int64_t groups = head_dim / QSA_GROUP;
     prepared_q to = open_prepared(prepared, heads, head_dim);
     for (int64_t i = 0; i < heads * groups; i++) {
+        int64_t at = i % groups * heads + i / groups;
         vf x[4];
-        __m512i grid[4], low, high;
+        __m512i grid[4];
         for (int j = 0; j < 4; j++) {
             x[j] = v_load(q + i * QSA_GROUP + 16 * j);
         }
-        to.step[i] = to_grid(x, grid).step * scale;
-        to.surplus[i] = surplus_of(grid);
-        digits(grid, &low, &high);
-        digit_pair *digit = to.digit + i % groups * heads + i / groups;
-        _mm512_storeu_si512(digit->low, _mm512_permutexvar_epi32(natural, low));
-        _mm512_storeu_si512(digit->high, _mm512_permutexvar_epi32(natural, high));
+        to.step[at] = to_grid(x, grid).step * scale;
+        to.surplus[at] = surplus_of(grid);
+        store_digits(grid, &to.digit[at]);
     }
 }
 
@@ -70,16 +74,15 @@ typedef struct chunk {
     qsa_attend_cells cells[2];
     qsa_attend_cells *now;
     qsa_attend_fetch fetch; /* of the other */
-    int64_t padded; /* count rounded up to 32; the pad repeats cell 0, with p = 0 */
+    int64_t padded; /* count rounded up to 16; the pad repeats cell 0, with p = 0 */
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
     float old[QSA_HEADS_MAX], new[QSA_HEADS_MAX];
     float k_scale[QSA_GROUPS_MAX][QSA_CHUNK_MAX], ratio[QSA_GROUPS_MAX][QSA_CHUNK_MAX], grid_step[QSA_GROUPS_MAX];
-    _Alignas(64) uint32_t tile[2][STEPS][16];  /* K of 32 cells and one group, transposed */
-    _Alignas(64) uint32_t quad[QUADS][4][16];  /* V of one group, cells interleaved */
-    _Alignas(64) digit_pair w[QSA_HEADS_MAX];  /* of one group; quads in the order of digits() */
+    _Alignas(64) uint32_t quad[STEPS][4][16]; /* of one group: K, [quad of channels][cell], or V, [quad of cells][channel] */
+    _Alignas(64) digit_pair w[QSA_HEADS_MAX]; /* of one group */
+    _Alignas(64) float sum[THREE][4][16];     /* what a product leaves: [head][cell or channel] */
     int32_t surplus[QSA_HEADS_MAX];
-    float step[QSA_HEADS_MAX];
 } chunk;
 
 /* 16 rows of 16 dwords to 16 columns, as unsigned bytes. Row 4 r + c is loaded a quarter (16 bytes) at a time, so that
@@ -97,14 +100,14 @@ typedef struct chunk {
         __m512i a = LOAD_COLUMN(q, 0), b = LOAD_COLUMN(q, 1), d = LOAD_COLUMN(q, 2), e = LOAD_COLUMN(q, 3); \
         __m512i ab = _mm512_unpacklo_epi32(a, b), ab2 = _mm512_unpackhi_epi32(a, b);              \
         __m512i de = _mm512_unpacklo_epi32(d, e), de2 = _mm512_unpackhi_epi32(d, e);              \
-        _mm512_store_si512(out[4 * (q)], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab, de)));  \
-        _mm512_store_si512(out[4 * (q) + 1], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab, de)));  \
-        _mm512_store_si512(out[4 * (q) + 2], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab2, de2))); \
-        _mm512_store_si512(out[4 * (q) + 3], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab2, de2))); \
+        _mm512_store_si512(out[4 * (q)][vector], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab, de)));  \
+        _mm512_store_si512(out[4 * (q) + 1][vector], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab, de)));  \
+        _mm512_store_si512(out[4 * (q) + 2][vector], _mm512_xor_si512(flip, _mm512_unpacklo_epi64(ab2, de2))); \
+        _mm512_store_si512(out[4 * (q) + 3][vector], _mm512_xor_si512(flip, _mm512_unpackhi_epi64(ab2, de2))); \
     }
 
-/* Lane 4 r + c of the result is what row 4 r + c has there. */
-QSA_SIMD void transpose_cells(const char *const *row, int64_t offset, uint32_t out[STEPS][16]) {
+/* Lane 4 r + c of vector `vector` is what row 4 r + c has there. */
+QSA_SIMD void transpose_cells(const char *const *row, int64_t offset, int64_t vector, uint32_t out[STEPS][4][16]) {
     const __m512i flip = _mm512_set1_epi8((char)0x80);
     TURN_QUARTER(0)
     TURN_QUARTER(1)
@@ -112,11 +115,10 @@ QSA_SIMD void transpose_cells(const char *const *row, int64_t offset, uint32_t o
     TURN_QUARTER(3)
 }
 
-/* sum + four products in each lane. Written as it is because gcc 12 copies and spills around the intrinsic. */
-QSA_SIMD __m512i dot4(__m512i sum, __m512i unsigned_bytes, __m512i signed_bytes) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
-    return sum;
-}
+/* sum gains four products in each lane. Written as it is because gcc 12 copies and spills around the intrinsic, and copies
+ * around a function, too. */
+#define DOT4(sum, unsigned_bytes, signed_bytes) \
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes))
 
 QSA_SIMD __m512i spread(uint32_t dword) {
     return _mm512_set1_epi32((int32_t)dword);
@@ -128,40 +130,52 @@ QSA_SIMD vf settle(__m512i low, __m512i high, int32_t surplus) {
         _mm512_sub_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 8), low), _mm512_set1_epi32(surplus)));
 }
 
-/* The dot products of group g join the scores s of 16 cells. */
-QSA_SIMD void add_dots(const chunk *c, int64_t at, int64_t g, int64_t j, __m512i low, __m512i high, float *s) {
-    vf before = g == 0 ? v_set(0.0f) : v_load(s);
-    vf factor = v_mul(v_load(c->k_scale[g] + j), v_set(c->q.step[at]));
-    v_store(s, v_fma(settle(low, high, c->q.surplus[at]), factor, before));
-}
-
-#define DOT_ZERO(i)                                                                 \
+#define ZERO(i)                                                                     \
     __m512i low##i##a = _mm512_setzero_si512(), low##i##b = _mm512_setzero_si512(); \
-    __m512i high##i##a = _mm512_setzero_si512(), high##i##b = _mm512_setzero_si512();
-#define DOT_STEP(i)                                     \
-    digit = spread(q[i].low[t]);                        \
-    low##i##a = dot4(low##i##a, k0, digit);   \
-    low##i##b = dot4(low##i##b, k1, digit);   \
-    digit = spread(q[i].high[t]);                       \
-    high##i##a = dot4(high##i##a, k0, digit); \
-    high##i##b = dot4(high##i##b, k1, digit);
-#define DOT_END(i)                                                                                   \
-    add_dots(c, (h + (i)) * groups + g, g, j, low##i##a, high##i##a, c->p[h + (i)] + j);             \
-    add_dots(c, (h + (i)) * groups + g, g, j + 16, low##i##b, high##i##b, c->p[h + (i)] + j + 16);
+    __m512i low##i##c = _mm512_setzero_si512(), low##i##d = _mm512_setzero_si512(); \
+    __m512i high##i##a = _mm512_setzero_si512(), high##i##b = _mm512_setzero_si512(); \
+    __m512i high##i##c = _mm512_setzero_si512(), high##i##d = _mm512_setzero_si512();
+#define STEP(i)                      \
+    digit = spread(x[i].low[at]);    \
+    DOT4(low##i##a, v0, digit);      \
+    DOT4(low##i##b, v1, digit);      \
+    DOT4(low##i##c, v2, digit);      \
+    DOT4(low##i##d, v3, digit);      \
+    digit = spread(x[i].high[at]);   \
+    DOT4(high##i##a, v0, digit);     \
+    DOT4(high##i##b, v1, digit);     \
+    DOT4(high##i##c, v2, digit);     \
+    DOT4(high##i##d, v3, digit);
+#define END(i)                                                        \
+    v_store(c->sum[i][0], settle(low##i##a, high##i##a, surplus[i])); \
+    v_store(c->sum[i][1], settle(low##i##b, high##i##b, surplus[i])); \
+    v_store(c->sum[i][2], settle(low##i##c, high##i##c, surplus[i])); \
+    v_store(c->sum[i][3], settle(low##i##d, high##i##d, surplus[i]));
 
-/* Scores of some heads from h on, for 32 cells from j on, gain group g. */
-#define DOT_HEADS(name, EACH)                                                                           \
-    QSA_SIMD void name(chunk *c, int64_t heads, int64_t groups, int64_t g, int64_t j, int64_t h) {      \
-        const digit_pair *q = c->q.digit + g * heads + h;                                               \
-        EACH(DOT_ZERO)                                                                                  \
-        for (int64_t t = 0; t < STEPS; t++) {                                                           \
-            __m512i k0 = _mm512_load_si512(c->tile[0][t]), k1 = _mm512_load_si512(c->tile[1][t]), digit; \
-            EACH(DOT_STEP)                                                                              \
+/* The sums over quads 0..steps-1 of some heads' digits, in the order of digits(), times c->quad. */
+#define PRODUCT(name, EACH)                                                                             \
+    QSA_SIMD void name(chunk *c, int64_t steps, const digit_pair *x, const int32_t *surplus) {          \
+        EACH(ZERO)                                                                                      \
+        for (int64_t t = 0; t < steps; t++) {                                                           \
+            int64_t at = digits_order(t);                                                               \
+            __m512i v0 = _mm512_load_si512(c->quad[t][0]), v1 = _mm512_load_si512(c->quad[t][1]), digit; \
+            __m512i v2 = _mm512_load_si512(c->quad[t][2]), v3 = _mm512_load_si512(c->quad[t][3]);       \
+            EACH(STEP)                                                                                  \
         }                                                                                               \
-        EACH(DOT_END)                                                                                   \
+        EACH(END)                                                                                       \
     }
-DOT_HEADS(dot_six, EACH_SIX)
-DOT_HEADS(dot_one, EACH_ONE)
+PRODUCT(product_three, EACH_THREE)
+PRODUCT(product_one, EACH_ONE)
+
+/* The same for the first three heads, or one, of those that are left; returns how many. */
+QSA_SIMD int64_t product(chunk *c, int64_t steps, int64_t heads, const digit_pair *x, const int32_t *surplus) {
+    if (heads >= THREE) {
+        product_three(c, steps, x, surplus);
+        return THREE;
+    }
+    product_one(c, steps, x, surplus);
+    return 1;
+}
 
 QSA_SIMD void fetch_rows(chunk *c, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
@@ -170,31 +184,32 @@ QSA_SIMD void fetch_rows(chunk *c, int64_t rows) {
 }
 
 QSA_SIMD void dots(chunk *c, int64_t heads, int64_t groups) {
-    for (int64_t j = 0; j < c->padded; j += 32) {
-        for (int64_t g = 0; g < groups; g++) {
-            transpose_cells(c->now->k + j, g * QSA_GROUP, c->tile[0]);
-            transpose_cells(c->now->k + j + 16, g * QSA_GROUP, c->tile[1]);
-            int64_t h = 0;
-            for (; h + 6 <= heads; h += 6) {
-                dot_six(c, heads, groups, g, j, h);
-                fetch_rows(c, 4);
+    for (int64_t g = 0; g < groups; g++) {
+        for (int64_t j = 0; j < c->padded; j += 16) {
+            transpose_cells(c->now->k + j, g * QSA_GROUP, j / 16, c->quad);
+        }
+        for (int64_t h = 0, n; h < heads; h += n) {
+            int64_t at = g * heads + h;
+            n = product(c, STEPS, heads - h, c->q.digit + at, c->q.surplus + at);
+            for (int64_t i = 0; i < n; i++) {
+                vf step = v_set(c->q.step[at + i]);
+                for (int64_t j = 0; j < c->padded; j += 16) {
+                    float *s = c->p[h + i] + j;
+                    vf before = g == 0 ? v_set(0.0f) : v_load(s);
+                    v_store(s, v_fma(v_load(c->sum[i][j / 16]), v_mul(v_load(c->k_scale[g] + j), step), before));
+                }
             }
-            for (; h < heads; h++) {
-                dot_one(c, heads, groups, g, j, h);
-            }
+            fetch_rows(c, 4);
         }
     }
 }
 
 /* p of one head on the grid of group g. */
 QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
-    __m512i w[4], low, high;
+    __m512i w[4];
     weights(c->p[h], c->ratio[g], w);
-    c->step[h] = c->grid_step[g] * c->new[h];
     c->surplus[h] = surplus_of(w);
-    digits(w, &low, &high);
-    _mm512_store_si512(c->w[h].low, low);
-    _mm512_store_si512(c->w[h].high, high);
+    store_digits(w, &c->w[h]);
 }
 
 #define LOAD_ROW(i) \
@@ -215,72 +230,30 @@ QSA_SIMD void interleave_cells(chunk *c, int64_t g) {
     }
 }
 
-/* 16 channels of one head's part gain the chunk's sums. */
-QSA_SIMD void add_sums(const chunk *c, int64_t h, int first, __m512i low, __m512i high, float *acc) {
-    vf x = settle(low, high, c->surplus[h]), step = v_set(c->step[h]);
-    v_store(acc, first ? v_mul(x, step) : v_fma(x, step, v_mul(v_load(acc), v_set(c->old[h]))));
-}
-
-#define SUM_ZERO(i)                                                                 \
-    __m512i low##i##a = _mm512_setzero_si512(), low##i##b = _mm512_setzero_si512(); \
-    __m512i low##i##c = _mm512_setzero_si512(), low##i##d = _mm512_setzero_si512(); \
-    __m512i high##i##a = _mm512_setzero_si512(), high##i##b = _mm512_setzero_si512(); \
-    __m512i high##i##c = _mm512_setzero_si512(), high##i##d = _mm512_setzero_si512();
-#define SUM_STEP(i)                                    \
-    digit = spread(w[i].low[at]);                      \
-    low##i##a = dot4(low##i##a, v0, digit);   \
-    low##i##b = dot4(low##i##b, v1, digit);   \
-    low##i##c = dot4(low##i##c, v2, digit);   \
-    low##i##d = dot4(low##i##d, v3, digit);   \
-    digit = spread(w[i].high[at]);                     \
-    high##i##a = dot4(high##i##a, v0, digit); \
-    high##i##b = dot4(high##i##b, v1, digit); \
-    high##i##c = dot4(high##i##c, v2, digit); \
-    high##i##d = dot4(high##i##d, v3, digit);
-#define SUM_END(i)                                                             \
-    acc = unit->part + (h + (i)) * (unit->head_dim + 2) + g * QSA_GROUP;       \
-    add_sums(c, h + (i), first, low##i##a, high##i##a, acc);                   \
-    add_sums(c, h + (i), first, low##i##b, high##i##b, acc + 16);              \
-    add_sums(c, h + (i), first, low##i##c, high##i##c, acc + 32);              \
-    add_sums(c, h + (i), first, low##i##d, high##i##d, acc + 48);
-
-/* Some heads from h on: acc of group g gains the chunk's sums. */
-#define SUM_HEADS(name, EACH)                                                                           \
-    QSA_SIMD void name(const chunk *c, const qsa_attend_unit *unit, int64_t g, int64_t h, int first) {  \
-        const digit_pair *w = c->w + h;                                                                 \
-        float *acc;                                                                                     \
-        EACH(SUM_ZERO)                                                                                  \
-        for (int64_t t = 0; t < c->padded / 4; t++) {                                                   \
-            int64_t at = 4 * (t % 4) + t / 4;                                                           \
-            __m512i v0 = _mm512_load_si512(c->quad[t][0]), v1 = _mm512_load_si512(c->quad[t][1]), digit; \
-            __m512i v2 = _mm512_load_si512(c->quad[t][2]), v3 = _mm512_load_si512(c->quad[t][3]);       \
-            EACH(SUM_STEP)                                                                              \
-        }                                                                                               \
-        EACH(SUM_END)                                                                                   \
-    }
-SUM_HEADS(sum_three, EACH_THREE)
-SUM_HEADS(sum_one, EACH_ONE)
-
 QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
     for (int64_t g = 0; g < unit->head_dim / QSA_GROUP; g++) {
         interleave_cells(c, g);
-        int64_t h = 0;
-        for (int64_t i = 0; i < unit->heads; i++) {
-            weigh(c, g, i);
+        for (int64_t h = 0; h < unit->heads; h++) {
+            weigh(c, g, h);
         }
-        for (; h + 3 <= unit->heads; h += 3) {
-            sum_three(c, unit, g, h, first);
+        for (int64_t h = 0, n; h < unit->heads; h += n) {
+            n = product(c, c->padded / 4, unit->heads - h, c->w + h, c->surplus + h);
+            for (int64_t i = 0; i < n; i++) {
+                float *acc = unit->part + (h + i) * (unit->head_dim + 2) + g * QSA_GROUP;
+                vf step = v_set(c->grid_step[g] * c->new[h + i]), old = v_set(c->old[h + i]);
+                for (int64_t d = 0; d < 4; d++, acc += 16) {
+                    vf x = v_load(c->sum[i][d]);
+                    v_store(acc, first ? v_mul(x, step) : v_fma(x, step, v_mul(v_load(acc), old)));
+                }
+            }
             fetch_rows(c, 4);
-        }
-        for (; h < unit->heads; h++) {
-            sum_one(c, unit, g, h, first);
         }
     }
 }
 
 QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
-    c->padded = qsa_round_up(c->now->count, 32);
+    c->padded = qsa_round_up(c->now->count, 16);
     for (int64_t j = c->now->count; j < c->padded; j++) {
         c->now->k[j] = c->now->k[0];
         c->now->v[j] = c->now->v[0];
