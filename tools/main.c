@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-extern const subcommand command_run, command_verify, command_info, command_inspect, command_completion;
+extern const subcommand command_run, command_verify, command_bench, command_info, command_inspect, command_completion;
 
 const subcommand *const commands[] = {
-    &command_run, &command_verify, &command_info, &command_inspect, &command_completion, NULL,
+    &command_run, &command_verify, &command_bench, &command_info, &command_inspect, &command_completion, NULL,
 };
 
 const subcommand *find_command(const char *name) {

@@ -9,7 +9,7 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/moved"
 for static in OFF ON; do
-    cmake -S "$source/tests/consumer" -B "$work/build-$static" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/moved" \
+    cmake -G Ninja -S "$source/tests/consumer" -B "$work/build-$static" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$work/moved" \
         -Dqsa_USE_STATIC_LIBS=$static >/dev/null
     cmake --build "$work/build-$static" >/dev/null
     "$work/build-$static/consumer"
