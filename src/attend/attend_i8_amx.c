@@ -113,9 +113,14 @@ typedef struct sum_pair {
     int32_t low[TILE][TILE], high[TILE][TILE];
 } sum_pair;
 
-/* Tile loads wait for stores that are still on their way, and so do loads behind a tile store. So a chunk is a pipeline: 16
- * cells' K (or a group's V and w) are laid out one step before their product, and sums are settled one step after; what two
- * steps share has two places. That also spreads the reading of rows and the prefetching of the next chunk's evenly. */
+/*
+ * Tile loads wait for stores that are still on their way, and so do loads behind a tile store. So a chunk is a pipeline of
+ * steps, one pair of products each: (16 cells, a group) for q.k, (a group, 16 channels) for p.v. What a product reads is laid
+ * out well before it, and what it leaves is settled LAG steps after. All of it has to fit in the first-level cache beside the
+ * rows that pass through: whatever falls out of it waits behind the rows that are being prefetched.
+ */
+enum { LAG = 2, RING = LAG + 1 };
+
 typedef struct chunk {
     qsa_attend_cells cells[2];
     const qsa_attend_cells *now;
@@ -127,7 +132,7 @@ typedef struct chunk {
     _Alignas(64) char k[2][TILE * QSA_HEAD_DIM_MAX];  /* 16 cells */
     _Alignas(64) uint32_t quad[2][4][TILE][TILE];     /* V of a group: [16 channels][quad of cells, as digits() has them][channel] */
     _Alignas(64) digit_pair w[2][TILE];               /* of a group */
-    _Alignas(64) sum_pair sum[2][QSA_GROUPS_MAX];     /* [group], or [16 channels] */
+    _Alignas(64) sum_pair sum[RING];                  /* of the last steps */
     _Alignas(64) float score[TILE][TILE];             /* [cell][head] */
     _Alignas(64) float p[TILE][QSA_CHUNK_MAX];        /* scores turned, then exp(score - m) */
     _Alignas(64) float m[TILE], l[TILE], old[TILE], new[TILE];
@@ -144,19 +149,16 @@ QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
         for (int64_t at = 0; at < dim; at += 64) {
             _mm512_store_si512(to + i * dim + at, _mm512_loadu_si512(row + at));
         }
-        if (i % 4 == 3) {
-            qsa_attend_fetch_row(&c->fetch);
-        }
     }
 }
 
 #define LOAD_ROW(i) _mm512_permutexvar_epi32(turn, _mm512_loadu_si512(v[i] + g * QSA_GROUP))
 
-/* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells. Quads behind the last cell keep
- * what they hold: their weights are zero. */
-QSA_SIMD void interleave_v(chunk *c, int64_t g) {
+/* Rows of V in fours, 16 cells from j on, so that dword d of vector i is channel 16 i + d of the four cells. Quads behind the
+ * last cell keep what they hold: their weights are zero. */
+QSA_SIMD void interleave_v(chunk *c, int64_t g, int64_t first) {
     const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    for (int64_t j = 0; j < c->padded; j += 4) {
+    for (int64_t j = first; j < first + TILE && j < c->padded; j += 4) {
         const char *const *v = c->now->v + j;
         uint32_t(*to)[TILE] = c->quad[g % 2][0] + digits_order(j / 4);
         __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
@@ -166,9 +168,6 @@ QSA_SIMD void interleave_v(chunk *c, int64_t g) {
         _mm512_store_si512(to[TILE], _mm512_unpackhi_epi16(a, d));
         _mm512_store_si512(to[2 * TILE], _mm512_unpacklo_epi16(b, e));
         _mm512_store_si512(to[3 * TILE], _mm512_unpackhi_epi16(b, e));
-        if (j % 8) {
-            qsa_attend_fetch_row(&c->fetch);
-        }
     }
 }
 
@@ -179,38 +178,40 @@ QSA_SIMD vf settle(const sum_pair *sum, int64_t row) {
         _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(sum->high[row]), 8), _mm512_load_si512(sum->low[row])));
 }
 
-/* All groups of 16 cells from j on, for the heads of tile t. */
-QSA_SIMD void multiply_k(chunk *c, int64_t t, int64_t dim, int64_t j) {
-    int64_t groups = dim / QSA_GROUP;
-    const q_tile *q = c->q.tile + 2 * t * groups;
-    for (int64_t g = 0; g < groups; g++) {
-        sum_pair *sum = &c->sum[j / TILE % 2][g];
-        TILE_ZERO(T_LOW);
-        TILE_ZERO(T_HIGH);
-        TILE_LOAD(T_K, c->k[j / TILE % 2] + g * QSA_GROUP, dim);
-        TILE_LOAD(T_B, q[2 * g].quad, 64);
-        TILE_MULTIPLY(su, T_LOW, T_K, T_B);
-        TILE_LOAD(T_B, q[2 * g + 1].quad, 64);
-        TILE_MULTIPLY(ss, T_HIGH, T_K, T_B);
-        TILE_STORE(T_LOW, sum->low);
-        TILE_STORE(T_HIGH, sum->high);
+/* Step `step`: group g of 16 cells, for the heads of tile t. */
+QSA_SIMD void multiply_k(chunk *c, int64_t step, int64_t t, int64_t dim) {
+    int64_t groups = dim / QSA_GROUP, g = step % groups;
+    const q_tile *q = c->q.tile + 2 * (t * groups + g);
+    sum_pair *sum = &c->sum[step % RING];
+    TILE_ZERO(T_LOW);
+    TILE_ZERO(T_HIGH);
+    TILE_LOAD(T_K, c->k[step / groups % 2] + g * QSA_GROUP, dim);
+    TILE_LOAD(T_B, q[0].quad, 64);
+    TILE_MULTIPLY(su, T_LOW, T_K, T_B);
+    TILE_LOAD(T_B, q[1].quad, 64);
+    TILE_MULTIPLY(ss, T_HIGH, T_K, T_B);
+    TILE_STORE(T_LOW, sum->low);
+    TILE_STORE(T_HIGH, sum->high);
+}
+
+/* The step's group joins the scores of its cells. */
+QSA_SIMD void settle_scores(chunk *c, int64_t step, int64_t t, int64_t groups) {
+    int64_t g = step % groups, j = step / groups * TILE;
+    const sum_pair *sum = &c->sum[step % RING];
+    vf q_step = v_load(c->q.step + (t * groups + g) * TILE);
+    for (int64_t i = 0; i < TILE; i++) {
+        vf before = g == 0 ? v_set(0.0f) : v_load(c->score[i]);
+        v_store(c->score[i], v_fma(settle(sum, i), v_mul(v_set(c->k_scale[(j + i) * groups + g]), q_step), before));
+        if (i % 4 == 3) {
+            qsa_attend_fetch_row(&c->fetch);
+        }
     }
 }
 
-/* Scores of 16 cells from j on; top gains the heads' largest. */
-QSA_SIMD vf settle_scores(chunk *c, int64_t t, int64_t groups, int64_t j, vf top) {
-    const sum_pair *sum = c->sum[j / TILE % 2];
-    const float *step = c->q.step + t * groups * TILE;
+/* The largest scores of the heads, of 16 cells from j on. */
+QSA_SIMD vf raise(const chunk *c, int64_t j, vf top) {
     for (int64_t i = 0; i < qsa_min(TILE, c->now->count - j); i++) {
-        vf s = v_set(0.0f);
-        for (int64_t g = 0; g < groups; g++) {
-            s = v_fma(settle(&sum[g], i), v_mul(v_set(c->k_scale[(j + i) * groups + g]), v_load(step + g * TILE)), s);
-        }
-        v_store(c->score[i], s);
-        top = v_raise(top, s);
-        if (i % 2) {
-            qsa_attend_fetch_row(&c->fetch);
-        }
+        top = v_raise(top, v_load(c->score[i]));
     }
     return top;
 }
@@ -231,18 +232,23 @@ QSA_SIMD void turn_scores(chunk *c, int64_t heads, int64_t j) {
 }
 
 QSA_SIMD void dots(chunk *c, int64_t t, int64_t heads, int64_t dim) {
+    int64_t groups = dim / QSA_GROUP, steps = c->padded / TILE * groups;
     vf top = v_set(-QSA_INFINITY);
     copy_k(c, dim, 0);
-    for (int64_t j = 0; j <= c->padded; j += TILE) {
-        if (j + TILE < c->padded) {
-            copy_k(c, dim, j + TILE);
+    for (int64_t step = 0; step < steps + LAG; step++) {
+        int64_t last = step - LAG;
+        if (step % groups == 0 && step + groups < steps) {
+            copy_k(c, dim, (step / groups + 1) * TILE);
         }
-        if (j < c->padded) {
-            multiply_k(c, t, dim, j);
+        if (step < steps) {
+            multiply_k(c, step, t, dim);
         }
-        if (j > 0) {
-            top = settle_scores(c, t, dim / QSA_GROUP, j - TILE, top);
-            turn_scores(c, heads, j - TILE);
+        if (last >= 0) {
+            settle_scores(c, last, t, groups);
+        }
+        if (last >= 0 && last % groups == groups - 1) {
+            top = raise(c, last / groups * TILE, top);
+            turn_scores(c, heads, last / groups * TILE);
         }
     }
     v_store(c->m, v_add(top, v_set(0.0f))); /* +0 where it is -0 */
@@ -281,7 +287,6 @@ QSA_SIMD void softmax(chunk *c, int64_t heads) {
             v_store(c->p[h] + 16 * i, _mm512_max_ps(p, v_set(0.0f)));
         }
         c->l[h] = v_fold(&sum);
-        qsa_attend_fetch_row(&c->fetch);
     }
 }
 
@@ -309,67 +314,71 @@ QSA_SIMD void join(chunk *c, int64_t heads, int64_t dim, int first, float *part)
     }
 }
 
-QSA_SIMD void weigh(chunk *c, int64_t heads, int64_t g) {
+/* p of heads first..last-1 on the grid of group g. */
+QSA_SIMD void weigh(chunk *c, int64_t first, int64_t last, int64_t g) {
     vf ratio[4];
     for (int64_t i = 0; i < 4; i++) {
         ratio[i] = v_load(c->ratio[g] + 16 * i);
     }
-    for (int64_t h = 0; h < heads; h++) {
+    for (int64_t h = first; h < last; h++) {
         __m512i w[4];
         for (int64_t i = 0; i < 4; i++) {
             w[i] = _mm512_cvtps_epi32(v_mul(v_load(c->p[h] + 16 * i), ratio[i]));
         }
         split(w, &c->w[g % 2][h]);
+    }
+}
+
+/* A quarter of what the products of group g read. */
+QSA_SIMD void lay_out_v(chunk *c, int64_t g, int64_t quarter, int64_t heads) {
+    interleave_v(c, g, quarter * TILE);
+    weigh(c, quarter * heads / 4, (quarter + 1) * heads / 4, g);
+}
+
+/* Step `step`: 16 channels of group step / 4. */
+QSA_SIMD void multiply_v(chunk *c, int64_t step) {
+    int64_t g = step / 4;
+    sum_pair *sum = &c->sum[step % RING];
+    if (step % 4 == 0) {
+        TILE_LOAD(T_W_LOW, c->w[g % 2][0].low, sizeof(digit_pair));
+        TILE_LOAD(T_W_HIGH, c->w[g % 2][0].high, sizeof(digit_pair));
+    }
+    TILE_ZERO(T_SUM_LOW);
+    TILE_ZERO(T_SUM_HIGH);
+    TILE_LOAD(T_B, c->quad[g % 2][step % 4], 64);
+    TILE_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
+    TILE_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
+    TILE_STORE(T_SUM_LOW, sum->low);
+    TILE_STORE(T_SUM_HIGH, sum->high);
+}
+
+/* The step's channels of the heads' parts gain the chunk's sums. */
+QSA_SIMD void settle_sums(chunk *c, int64_t step, int64_t heads, int64_t dim, int first, float *part) {
+    const sum_pair *sum = &c->sum[step % RING];
+    float *acc = part + step * 16, grid_step = c->step[step / 4];
+    for (int64_t h = 0; h < heads; h++, acc += dim + 2) {
+        vf x = settle(sum, h), factor = v_set(grid_step * c->new[h]);
+        v_store(acc, first ? v_mul(x, factor) : v_fma(x, factor, v_mul(v_load(acc), v_set(c->old[h]))));
         if (h % 3 == 2) {
             qsa_attend_fetch_row(&c->fetch);
         }
     }
 }
 
-QSA_SIMD void multiply_v(chunk *c, int64_t g) {
-    TILE_LOAD(T_W_LOW, c->w[g % 2][0].low, sizeof(digit_pair));
-    TILE_LOAD(T_W_HIGH, c->w[g % 2][0].high, sizeof(digit_pair));
-    for (int64_t i = 0; i < 4; i++) {
-        sum_pair *sum = &c->sum[g % 2][i];
-        TILE_ZERO(T_SUM_LOW);
-        TILE_ZERO(T_SUM_HIGH);
-        TILE_LOAD(T_B, c->quad[g % 2][i], 64);
-        TILE_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
-        TILE_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
-        TILE_STORE(T_SUM_LOW, sum->low);
-        TILE_STORE(T_SUM_HIGH, sum->high);
-    }
-}
-
-/* Group g of the heads' parts gains the chunk's sums. */
-QSA_SIMD void settle_sums(chunk *c, int64_t heads, int64_t dim, int64_t g, int first, float *part) {
-    for (int64_t h = 0; h < heads; h++) {
-        if (h % 2) {
-            qsa_attend_fetch_row(&c->fetch);
-        }
-        float *acc = part + h * (dim + 2) + g * QSA_GROUP;
-        vf step = v_set(c->step[g] * c->new[h]), old = v_set(c->old[h]);
-        for (int64_t i = 0; i < 4; i++) {
-            vf x = settle(&c->sum[g % 2][i], h);
-            v_store(acc + 16 * i, first ? v_mul(x, step) : v_fma(x, step, v_mul(v_load(acc + 16 * i), old)));
-        }
-    }
-}
-
 QSA_SIMD void sums(chunk *c, int64_t heads, int64_t dim, int first, float *part) {
-    int64_t groups = dim / QSA_GROUP;
-    interleave_v(c, 0);
-    weigh(c, heads, 0);
-    for (int64_t g = 0; g <= groups; g++) {
-        if (g + 1 < groups) {
-            interleave_v(c, g + 1);
-            weigh(c, heads, g + 1);
+    int64_t groups = dim / QSA_GROUP, steps = groups * 4;
+    for (int64_t quarter = 0; quarter < 4; quarter++) {
+        lay_out_v(c, 0, quarter, heads);
+    }
+    for (int64_t step = 0; step < steps + LAG; step++) {
+        if (step / 4 + 1 < groups) {
+            lay_out_v(c, step / 4 + 1, step % 4, heads);
         }
-        if (g < groups) {
-            multiply_v(c, g);
+        if (step < steps) {
+            multiply_v(c, step);
         }
-        if (g > 0) {
-            settle_sums(c, heads, dim, g - 1, first, part);
+        if (step >= LAG) {
+            settle_sums(c, step - LAG, heads, dim, first, part);
         }
     }
 }
