@@ -88,9 +88,6 @@ static inline int16_t qsa_attend_weight(float p, float ratio) {
     return p > 0.0f ? (int16_t)qsa_rint(p * ratio) : (int16_t)0;
 }
 
-/* The chunk at `first` of the unit; behind the last, the first chunk of unit->next, if any: whose cells to prefetch. */
-void qsa_attend_gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells);
-
 /* The rows of a chunk to come, K first, then V, being prefetched one row at a time. Callers spread their calls over the chunk
  * they compute as evenly as its work is: a burst would fill the buffers of outstanding lines and hold up all behind it. */
 typedef struct qsa_attend_fetch {
@@ -116,6 +113,22 @@ __attribute__((always_inline)) static inline void qsa_attend_fetch_scales(const 
         __builtin_prefetch(cells->v_scale[j], 0, 2);
     }
 }
+
+/* A unit's chunks in turn: `now` is the chunk to compute, `fetch` the one after it, which may be the first of unit->next.
+ * while (qsa_attend_next(&walk)) passes over chunks without live cells; where there was no other, the part is cleared. */
+typedef struct qsa_attend_walk {
+    const qsa_attend_unit *unit;
+    qsa_attend_cells cells[2];
+    qsa_attend_cells *now;
+    qsa_attend_fetch fetch;
+    int64_t at; /* id behind `now` */
+    int first;  /* `now` starts the part */
+} qsa_attend_walk;
+void qsa_attend_open(qsa_attend_walk *walk, const qsa_attend_unit *unit);
+int qsa_attend_next(qsa_attend_walk *walk);
+
+/* Repeats cell 0 behind the live ones, up to a multiple, which is returned. */
+int64_t qsa_attend_pad(qsa_attend_cells *cells, int64_t multiple);
 
 /* {0, -infinity, 0} for every head. */
 void qsa_attend_clear(const qsa_attend_unit *unit);

@@ -22,6 +22,7 @@ void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qs
         int64_t at = page * kv->page_stride + in_page * kv->cell_stride + head;
         cells->k[live] = (const char *)kv->k + at;
         cells->v[live] = (const char *)kv->v + at;
+        cells->k_scale[live] = cells->v_scale[live] = NULL;
         if (kv->type == QSA_I8_G64) {
             int64_t scale_at = page * kv->scale_page_stride + in_page * kv->scale_cell_stride + scale_head;
             cells->k_scale[live] = (const uint16_t *)(const void *)((const char *)kv->k_scale + scale_at);
@@ -32,13 +33,53 @@ void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qs
     cells->count = live;
 }
 
-void qsa_attend_gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
+/* The chunk at id `first`; behind the last, the first chunk of unit->next, if any. */
+static void gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_cells *cells) {
     cells->count = 0;
     if (first < unit->n_ids) {
         qsa_attend_gather(unit, first, qsa_min(unit->chunk, unit->n_ids - first), cells);
     } else if (unit->next) {
-        qsa_attend_gather(unit->next, 0, qsa_min(unit->chunk, unit->next->n_ids), cells);
+        qsa_attend_gather(unit->next, 0, qsa_min(unit->next->chunk, unit->next->n_ids), cells);
     }
+}
+
+void qsa_attend_open(qsa_attend_walk *walk, const qsa_attend_unit *unit) {
+    walk->unit = unit;
+    walk->at = 0;
+    walk->first = -1;
+    walk->now = &walk->cells[1];
+    gather_ahead(unit, 0, &walk->cells[0]);
+}
+
+int qsa_attend_next(qsa_attend_walk *walk) {
+    const qsa_attend_unit *unit = walk->unit;
+    int64_t element = unit->kv->type == QSA_F32 ? 4 : unit->kv->type == QSA_I8_G64 ? 1 : 2, row = unit->head_dim * element;
+    while (walk->at < unit->n_ids) {
+        qsa_attend_cells *behind = walk->now;
+        walk->now = behind == walk->cells ? walk->cells + 1 : walk->cells;
+        walk->at += unit->chunk;
+        gather_ahead(unit, walk->at, behind);
+        walk->fetch = (qsa_attend_fetch){behind, 0, row};
+        if (walk->now->count > 0) {
+            walk->first = walk->first < 0;
+            return 1;
+        }
+    }
+    if (walk->first < 0) {
+        qsa_attend_clear(unit);
+    }
+    return 0;
+}
+
+int64_t qsa_attend_pad(qsa_attend_cells *cells, int64_t multiple) {
+    int64_t padded = qsa_round_up(cells->count, multiple);
+    for (int64_t j = cells->count; j < padded; j++) {
+        cells->k[j] = cells->k[0];
+        cells->v[j] = cells->v[0];
+        cells->k_scale[j] = cells->k_scale[0];
+        cells->v_scale[j] = cells->v_scale[0];
+    }
+    return padded;
 }
 
 void qsa_attend_clear(const qsa_attend_unit *unit) {

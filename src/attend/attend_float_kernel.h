@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct chunk {
-    qsa_attend_cells cells;
+    qsa_attend_walk walk;
     const char *next[QSA_CHUNK_MAX];       /* rows of K that the next chunk reads, or any rows */
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
     float old[QSA_HEADS_MAX], new[QSA_HEADS_MAX];
@@ -43,7 +43,7 @@ QSA_SIMD vf widen(const qsa_type type, const char *row, int64_t i) {
 /* Dot products of heads h.. with cells j..j+3. type, heads are constants wherever this is inlined. */
 QSA_SIMD void dot_tile(const qsa_attend_unit *unit, chunk *c, int64_t h, int64_t j, const qsa_type type, const int heads) {
     vf held[DOT_HEADS][DOT_CELLS][SHARES];
-    const char *const *k = c->cells.k + j, *const *fetch = h == 0 ? c->cells.v + j : k;
+    const char *const *k = c->walk.now->k + j, *const *fetch = h == 0 ? c->walk.now->v + j : k;
     const float *q[DOT_HEADS];
     int64_t dim = unit->head_dim;
     QSA_UNROLL for (int i = 0; i < heads; i++) {
@@ -83,7 +83,7 @@ QSA_SIMD void dot_tile(const qsa_attend_unit *unit, chunk *c, int64_t h, int64_t
 }
 
 QSA_SIMD void dots(const qsa_attend_unit *unit, chunk *c, const qsa_type type) {
-    for (int64_t j = 0; j < c->cells.count; j += DOT_CELLS) {
+    for (int64_t j = 0; j < c->walk.now->count; j += DOT_CELLS) {
         int64_t h = 0;
         for (; h + DOT_HEADS <= unit->heads; h += DOT_HEADS) {
             dot_tile(unit, c, h, j, type, DOT_HEADS);
@@ -102,16 +102,16 @@ QSA_SIMD void sum_tile(const qsa_attend_unit *unit, const chunk *c, int64_t h, i
                        const int heads) {
     enum { WIDTH = SUM_VECTORS * V_LANES };
     vf sum[SUM_HEADS][SUM_VECTORS];
-    const char *const *fetch = h == 0 ? c->next : c->cells.v;
+    const char *const *fetch = h == 0 ? c->next : c->walk.now->v;
     QSA_UNROLL for (int i = 0; i < heads; i++) {
         QSA_UNROLL for (int v = 0; v < SUM_VECTORS; v++) {
             sum[i][v] = v_set(0.0f);
         }
     }
-    for (int64_t j = 0; j < c->cells.count; j++) {
+    for (int64_t j = 0; j < c->walk.now->count; j++) {
         vf value[SUM_VECTORS];
         QSA_UNROLL for (int v = 0; v < SUM_VECTORS; v++) {
-            value[v] = widen(type, c->cells.v[j], d + v * V_LANES);
+            value[v] = widen(type, c->walk.now->v[j], d + v * V_LANES);
         }
         QSA_UNROLL for (int64_t byte = 0; byte < WIDTH * size_of(type); byte += 64) {
             __builtin_prefetch(fetch[j] + d * size_of(type) + byte, 0, 3);
@@ -153,62 +153,26 @@ QSA_SIMD void softmaxes(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim;
     vf scale = v_set(unit->scale);
     for (int64_t h = 0; h < unit->heads; h++) {
-        float *part = unit->part + h * (dim + 2), m, l;
-        for (int64_t j = 0; j < c->cells.count; j += V_LANES) {
+        for (int64_t j = 0; j < c->walk.now->count; j += V_LANES) {
             v_store(c->p[h] + j, v_mul(v_load(c->p[h] + j), scale));
         }
-        qsa_softmax(c->p[h], c->cells.count, &m, &l);
-        c->old[h] = 0.0f;
-        c->new[h] = 1.0f;
-        if (first) {
-            part[dim] = m;
-            part[dim + 1] = l;
-        } else {
-            qsa_join_chunk(part + dim, part + dim + 1, m, l, &c->old[h], &c->new[h]);
-        }
-    }
-}
-
-QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, const qsa_attend_cells *next, int first, const qsa_type type) {
-    int64_t count = c->cells.count;
-    for (int64_t j = count; j < qsa_round_up(count, DOT_CELLS); j++) {
-        c->cells.k[j] = c->cells.k[0];
-        c->cells.v[j] = c->cells.v[0];
-    }
-    for (int64_t j = 0; j < count; j++) {
-        c->next[j] = j < next->count ? next->k[j] : c->cells.v[j];
-    }
-    dots(unit, c, type);
-    softmaxes(unit, c, first);
-    sums(unit, c, first, type);
-}
-
-/* The cells of the chunk at id i of the unit; behind its end, those that the next unit starts with, if one is known. */
-QSA_SIMD void gather_from(const qsa_attend_unit *unit, int64_t i, qsa_attend_cells *cells) {
-    cells->count = 0;
-    if (i < unit->n_ids) {
-        qsa_attend_gather(unit, i, qsa_min(unit->chunk, unit->n_ids - i), cells);
-    } else if (unit->next) {
-        qsa_attend_gather(unit->next, 0, qsa_min(unit->next->chunk, unit->next->n_ids), cells);
+        qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
     }
 }
 
 QSA_SIMD void run_unit(const qsa_attend_unit *unit, const qsa_type type) {
     chunk c;
-    qsa_attend_cells next;
-    int first = 1;
     memset(c.p, 0, (size_t)unit->heads * sizeof *c.p);
-    gather_from(unit, 0, &next);
-    for (int64_t i = 0; i < unit->n_ids; i += unit->chunk) {
-        c.cells = next;
-        gather_from(unit, i + unit->chunk, &next);
-        if (c.cells.count > 0) {
-            run_chunk(unit, &c, &next, first, type);
-            first = 0;
+    qsa_attend_open(&c.walk, unit);
+    while (qsa_attend_next(&c.walk)) {
+        const qsa_attend_cells *next = c.walk.fetch.cells;
+        qsa_attend_pad(c.walk.now, DOT_CELLS);
+        for (int64_t j = 0; j < c.walk.now->count; j++) {
+            c.next[j] = j < next->count ? next->k[j] : c.walk.now->v[j];
         }
-    }
-    if (first) {
-        qsa_attend_clear(unit);
+        dots(unit, &c, type);
+        softmaxes(unit, &c, c.walk.first);
+        sums(unit, &c, c.walk.first, type);
     }
 }
 

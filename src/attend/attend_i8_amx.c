@@ -122,9 +122,7 @@ typedef struct sum_pair {
 enum { LAG = 2, RING = LAG + 1 };
 
 typedef struct chunk {
-    qsa_attend_cells cells[2];
-    const qsa_attend_cells *now;
-    qsa_attend_fetch fetch;             /* of the other */
+    qsa_attend_walk walk;
     int64_t padded;                     /* cells of now, rounded up to 16 */
     prepared_q q;
     _Alignas(64) float k_scale[QSA_CHUNK_MAX * QSA_GROUPS_MAX]; /* [cell][group] */
@@ -145,7 +143,7 @@ typedef struct chunk {
 QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
     char *to = c->k[j / TILE % 2];
     for (int64_t i = 0; i < TILE; i++) {
-        const char *row = c->now->k[j + i];
+        const char *row = c->walk.now->k[j + i];
         for (int64_t at = 0; at < dim; at += 64) {
             _mm512_store_si512(to + i * dim + at, _mm512_loadu_si512(row + at));
         }
@@ -159,7 +157,7 @@ QSA_SIMD void copy_k(chunk *c, int64_t dim, int64_t j) {
 QSA_SIMD void interleave_v(chunk *c, int64_t g, int64_t first) {
     const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     for (int64_t j = first; j < first + TILE && j < c->padded; j += 4) {
-        const char *const *v = c->now->v + j;
+        const char *const *v = c->walk.now->v + j;
         uint32_t(*to)[TILE] = c->quad[g % 2][0] + digits_order(j / 4);
         __m512i r0 = LOAD_ROW(0), r1 = LOAD_ROW(1), r2 = LOAD_ROW(2), r3 = LOAD_ROW(3);
         __m512i a = _mm512_unpacklo_epi8(r0, r1), b = _mm512_unpackhi_epi8(r0, r1);
@@ -203,14 +201,14 @@ QSA_SIMD void settle_scores(chunk *c, int64_t step, int64_t t, int64_t groups) {
         vf before = g == 0 ? v_set(0.0f) : v_load(c->score[i]);
         v_store(c->score[i], v_fma(settle(sum, i), v_mul(v_set(c->k_scale[(j + i) * groups + g]), q_step), before));
         if (i % 4 == 3) {
-            qsa_attend_fetch_row(&c->fetch);
+            qsa_attend_fetch_row(&c->walk.fetch);
         }
     }
 }
 
 /* The largest scores of the heads, of 16 cells from j on. */
 QSA_SIMD vf raise(const chunk *c, int64_t j, vf top) {
-    for (int64_t i = 0; i < qsa_min(TILE, c->now->count - j); i++) {
+    for (int64_t i = 0; i < qsa_min(TILE, c->walk.now->count - j); i++) {
         top = v_raise(top, v_load(c->score[i]));
     }
     return top;
@@ -277,7 +275,7 @@ QSA_SIMD vf exp_of_fall(vf x) {
 QSA_SIMD void softmax(chunk *c, int64_t heads) {
     __mmask16 live[4];
     for (int64_t i = 0; i < 4; i++) {
-        live[i] = v_first(qsa_max(0, qsa_min(16, c->now->count - 16 * i)));
+        live[i] = v_first(qsa_max(0, qsa_min(16, c->walk.now->count - 16 * i)));
     }
     for (int64_t h = 0; h < heads; h++) {
         vf shift = v_set(c->m[h]), sum = v_set(0.0f);
@@ -360,7 +358,7 @@ QSA_SIMD void settle_sums(chunk *c, int64_t step, int64_t heads, int64_t dim, in
         vf x = settle(sum, h), factor = v_set(grid_step * c->new[h]);
         v_store(acc, first ? v_mul(x, factor) : v_fma(x, factor, v_mul(v_load(acc), v_set(c->old[h]))));
         if (h % 3 == 2) {
-            qsa_attend_fetch_row(&c->fetch);
+            qsa_attend_fetch_row(&c->walk.fetch);
         }
     }
 }
@@ -385,27 +383,17 @@ QSA_SIMD void sums(chunk *c, int64_t heads, int64_t dim, int first, float *part)
 
 /* ------------------------------------------------------------------------------------------------ chunks */
 
-/* A short chunk: the pad of the last 16 repeats cell 0, with p = 0; behind it, V is zero. */
-QSA_SIMD void pad(chunk *c, qsa_attend_cells *cells) {
-    c->padded = qsa_round_up(cells->count, TILE);
-    for (int64_t j = cells->count; j < c->padded; j++) {
-        cells->k[j] = cells->k[0];
-        cells->v[j] = cells->v[0];
-        cells->k_scale[j] = cells->k_scale[0];
-        cells->v_scale[j] = cells->v_scale[0];
-    }
-    if (c->padded < QSA_CHUNK_MAX) {
+QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
+    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
+    c->padded = qsa_attend_pad(c->walk.now, TILE);
+    if (c->padded < QSA_CHUNK_MAX) { /* what stands behind a short chunk is multiplied by zero */
         memset(c->quad, 0, sizeof c->quad);
         memset(c->p, 0, sizeof c->p);
     }
-}
-
-QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
-    int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
-    widen_scales(c->now->k_scale, c->padded, groups, c->k_scale);
-    turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
-    turn_ratios(c->now->count, groups, c->ratio, c->step);
-    qsa_attend_fetch_scales(c->fetch.cells);
+    widen_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
+    turn_ratios(c->walk.now->count, groups, c->ratio, c->step);
+    qsa_attend_fetch_scales(c->walk.fetch.cells);
     for (int64_t t = 0; t * TILE < unit->heads; t++) {
         int64_t heads = qsa_min(TILE, unit->heads - t * TILE);
         float *part = unit->part + t * TILE * (dim + 2);
@@ -418,24 +406,13 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
 
 QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
     chunk c;
-    int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
     configure(unit->heads);
-    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
-    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
-        c.now = &c.cells[turn];
-        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
-        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
-        if (c.now->count > 0) {
-            pad(&c, &c.cells[turn]);
-            run_chunk(unit, &c, first);
-            first = 0;
-        }
+    qsa_attend_open(&c.walk, unit);
+    while (qsa_attend_next(&c.walk)) {
+        run_chunk(unit, &c, c.walk.first);
     }
     __asm__ volatile("tilerelease");
-    if (first) {
-        qsa_attend_clear(unit);
-    }
 }
 
 void qsa_attend_i8_init_amx(qsa_attend_kernels *kernels) {

@@ -71,9 +71,7 @@ QSA_KERNEL static void qsa_prepare_i8_avx2(const float *q, int64_t heads, int64_
 /* ------------------------------------------------------------------------------------------------ a chunk */
 
 typedef struct chunk {
-    qsa_attend_cells cells[2];
-    const qsa_attend_cells *now;
-    qsa_attend_fetch fetch;             /* of the other */
+    qsa_attend_walk walk;
     int64_t padded;                     /* cells of now rounded up to 16; the pad repeats cell 0, with p = 0 */
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
@@ -108,7 +106,7 @@ QSA_SIMD void transpose_cells(chunk *c, int64_t j, int64_t offset) {
     for (int64_t half = 0; half < 2; half++) {
         for (int64_t t = 0; t < STEPS; t += 4) {
             vi column[4];
-            v_columns(c->now->k + j + 8 * half, offset + 4 * t, column);
+            v_columns(c->walk.now->k + j + 8 * half, offset + 4 * t, column);
             for (int64_t i = 0; i < 4; i++) {
                 store_halves(column[i], (int16_t *)c->tile[t + i][0] + 16 * half, (int16_t *)c->tile[t + i][1] + 16 * half);
             }
@@ -160,8 +158,8 @@ QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
             transpose_cells(c, j, g * QSA_GROUP);
             for (; h + SIX <= heads; h += SIX) {
                 dot_heads(c, groups, g, j, h, SIX);
-                qsa_attend_fetch_row(&c->fetch);
-                qsa_attend_fetch_row(&c->fetch);
+                qsa_attend_fetch_row(&c->walk.fetch);
+                qsa_attend_fetch_row(&c->walk.fetch);
             }
             for (; h < heads; h++) {
                 dot_heads(c, groups, g, j, h, 1);
@@ -198,7 +196,7 @@ QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
 QSA_SIMD void interleave_cells(chunk *c, int64_t g) {
     for (int64_t j = 0; j < c->padded; j += 4) {
         for (int64_t at = 0; at < QSA_GROUP; at += 32) {
-            const char *const *v = c->now->v + j;
+            const char *const *v = c->walk.now->v + j;
             vi r0 = v_load_bits(v[0] + g * QSA_GROUP + at), r1 = v_load_bits(v[1] + g * QSA_GROUP + at);
             vi r2 = v_load_bits(v[2] + g * QSA_GROUP + at), r3 = v_load_bits(v[3] + g * QSA_GROUP + at);
             vi a = _mm256_unpacklo_epi8(r0, r1), b = _mm256_unpackhi_epi8(r0, r1);
@@ -254,8 +252,8 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
             int64_t h = 0;
             for (; h + SIX <= unit->heads; h += SIX) {
                 sum_heads(c, unit, g, v, h, first, SIX);
-                qsa_attend_fetch_row(&c->fetch);
-                qsa_attend_fetch_row(&c->fetch);
+                qsa_attend_fetch_row(&c->walk.fetch);
+                qsa_attend_fetch_row(&c->walk.fetch);
             }
             for (; h < unit->heads; h++) {
                 sum_heads(c, unit, g, v, h, first, 1);
@@ -264,63 +262,27 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
     }
 }
 
-QSA_SIMD void pad(chunk *c, qsa_attend_cells *cells) {
-    c->padded = qsa_round_up(cells->count, CELLS);
-    for (int64_t j = cells->count; j < c->padded; j++) {
-        cells->k[j] = cells->k[0];
-        cells->v[j] = cells->v[0];
-        cells->k_scale[j] = cells->k_scale[0];
-        cells->v_scale[j] = cells->v_scale[0];
-    }
-}
-
-QSA_SIMD void softmax_head(chunk *c, int64_t h, int64_t dim, int first, float *part) {
-    float m, l;
-    qsa_softmax(c->p[h], c->now->count, &m, &l);
-    for (int64_t j = 0; j < c->padded; j += V_LANES) { /* NaN and what is behind the last cell become 0 */
-        vf p = v_load_n(c->p[h] + j, qsa_max(0, qsa_min(V_LANES, c->now->count - j)));
-        v_store(c->p[h] + j, _mm256_max_ps(p, v_set(0.0f)));
-    }
-    c->old[h] = 0.0f;
-    c->new[h] = 1.0f;
-    if (first) {
-        part[dim] = m;
-        part[dim + 1] = l;
-    } else {
-        qsa_join_chunk(part + dim, part + dim + 1, m, l, &c->old[h], &c->new[h]);
-    }
-}
-
 QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
-    turn_scales(c->now->k_scale, c->padded, groups, c->k_scale);
-    turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
+    c->padded = qsa_attend_pad(c->walk.now, CELLS);
+    turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
     make_ratios(c, groups);
-    qsa_attend_fetch_scales(c->fetch.cells);
+    qsa_attend_fetch_scales(c->walk.fetch.cells);
     dots(c, unit->heads, dim);
     for (int64_t h = 0; h < unit->heads; h++) {
-        softmax_head(c, h, dim, first, unit->part + h * (dim + 2));
+        qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
+        qsa_softmax_weights(c->p[h], c->walk.now->count);
     }
     sums(c, unit, first);
 }
 
 QSA_KERNEL static void qsa_attend_i8_avx2(const qsa_attend_unit *unit) {
     chunk c;
-    int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
-    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
-    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
-        c.now = &c.cells[turn];
-        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
-        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
-        if (c.now->count > 0) {
-            pad(&c, &c.cells[turn]);
-            run_chunk(unit, &c, first);
-            first = 0;
-        }
-    }
-    if (first) {
-        qsa_attend_clear(unit);
+    qsa_attend_open(&c.walk, unit);
+    while (qsa_attend_next(&c.walk)) {
+        run_chunk(unit, &c, c.walk.first);
     }
 }
 

@@ -71,9 +71,7 @@ QSA_KERNEL static void qsa_prepare_i8_avx512(const float *q, int64_t heads, int6
 /* ------------------------------------------------------------------------------------------------ a chunk */
 
 typedef struct chunk {
-    qsa_attend_cells cells[2];
-    qsa_attend_cells *now;
-    qsa_attend_fetch fetch; /* of the other */
+    qsa_attend_walk walk;
     int64_t padded; /* count rounded up to 16; the pad repeats cell 0, with p = 0 */
     prepared_q q;
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
@@ -179,14 +177,14 @@ QSA_SIMD int64_t product(chunk *c, int64_t steps, int64_t heads, const digit_pai
 
 QSA_SIMD void fetch_rows(chunk *c, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
-        qsa_attend_fetch_row(&c->fetch);
+        qsa_attend_fetch_row(&c->walk.fetch);
     }
 }
 
 QSA_SIMD void dots(chunk *c, int64_t heads, int64_t groups) {
     for (int64_t g = 0; g < groups; g++) {
         for (int64_t j = 0; j < c->padded; j += 16) {
-            transpose_cells(c->now->k + j, g * QSA_GROUP, j / 16, c->quad);
+            transpose_cells(c->walk.now->k + j, g * QSA_GROUP, j / 16, c->quad);
         }
         for (int64_t h = 0, n; h < heads; h += n) {
             int64_t at = g * heads + h;
@@ -213,7 +211,7 @@ QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
 }
 
 #define LOAD_ROW(i) \
-    _mm512_xor_si512(_mm512_permutexvar_epi32(turn, _mm512_loadu_si512(c->now->v[j + (i)] + g * QSA_GROUP)), flip)
+    _mm512_xor_si512(_mm512_permutexvar_epi32(turn, _mm512_loadu_si512(c->walk.now->v[j + (i)] + g * QSA_GROUP)), flip)
 
 /* Rows of V in fours, so that dword d of vector i is channel 16 i + d of the four cells, as unsigned bytes. */
 QSA_SIMD void interleave_cells(chunk *c, int64_t g) {
@@ -253,53 +251,25 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
 
 QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim, groups = dim / QSA_GROUP;
-    c->padded = qsa_round_up(c->now->count, 16);
-    for (int64_t j = c->now->count; j < c->padded; j++) {
-        c->now->k[j] = c->now->k[0];
-        c->now->v[j] = c->now->v[0];
-        c->now->k_scale[j] = c->now->k_scale[0];
-        c->now->v_scale[j] = c->now->v_scale[0];
-    }
-    turn_scales(c->now->k_scale, c->padded, groups, c->k_scale);
-    turn_scales(c->now->v_scale, c->padded, groups, c->ratio);
-    turn_ratios(c->now->count, groups, c->ratio, c->grid_step);
-    qsa_attend_fetch_scales(c->fetch.cells);
+    c->padded = qsa_attend_pad(c->walk.now, 16);
+    turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
+    turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
+    turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
+    qsa_attend_fetch_scales(c->walk.fetch.cells);
     dots(c, unit->heads, groups);
     for (int64_t h = 0; h < unit->heads; h++) {
-        float *part = unit->part + h * (dim + 2), m, l;
-        qsa_softmax(c->p[h], c->now->count, &m, &l);
-        for (int64_t j = 0; j < QSA_CHUNK_MAX; j += 16) { /* NaN and what is behind the last cell become 0 */
-            vf p = v_load_n(c->p[h] + j, qsa_max(0, qsa_min(16, c->now->count - j)));
-            v_store(c->p[h] + j, _mm512_max_ps(p, v_set(0.0f)));
-        }
-        c->old[h] = 0.0f;
-        c->new[h] = 1.0f;
-        if (first) {
-            part[dim] = m;
-            part[dim + 1] = l;
-        } else {
-            qsa_join_chunk(part + dim, part + dim + 1, m, l, &c->old[h], &c->new[h]);
-        }
+        qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
+        qsa_softmax_weights(c->p[h], c->walk.now->count);
     }
     sums(c, unit, first);
 }
 
 QSA_KERNEL static void qsa_attend_i8_avx512(const qsa_attend_unit *unit) {
     chunk c;
-    int first = 1;
     c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
-    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
-    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
-        c.now = &c.cells[turn];
-        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
-        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, unit->head_dim};
-        if (c.now->count > 0) {
-            run_chunk(unit, &c, first);
-            first = 0;
-        }
-    }
-    if (first) {
-        qsa_attend_clear(unit);
+    qsa_attend_open(&c.walk, unit);
+    while (qsa_attend_next(&c.walk)) {
+        run_chunk(unit, &c, c.walk.first);
     }
 }
 

@@ -17,9 +17,7 @@
 enum { DOT_HEADS = 4, DOT_CELLS = 2, SUM_HEADS = 3, SUM_CHANNELS = 32, SUM_VECTORS = SUM_CHANNELS / 8 };
 
 typedef struct chunk {
-    qsa_attend_cells cells[2];
-    const qsa_attend_cells *now;
-    qsa_attend_fetch fetch;             /* of the other */
+    qsa_attend_walk walk;
     int64_t padded;                     /* cells of now, rounded up to DOT_CELLS; the pad repeats cell 0, with p = 0 */
     const int16_t *q;                   /* [heads][head_dim] */
     const float *step;                  /* [heads][groups] */
@@ -40,7 +38,7 @@ QSA_SIMD void dot_heads(chunk *c, int64_t dim, int64_t g, int64_t j, int64_t h, 
     for (int64_t at = g * QSA_GROUP; at < (g + 1) * QSA_GROUP; at += 8) {
         int16x8_t k[DOT_CELLS];
         QSA_UNROLL for (int n = 0; n < DOT_CELLS; n++) {
-            k[n] = vmovl_s8(vld1_s8((const int8_t *)c->now->k[j + n] + at));
+            k[n] = vmovl_s8(vld1_s8((const int8_t *)c->walk.now->k[j + n] + at));
         }
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             int16x8_t q = vld1q_s16(c->q + (h + i) * dim + at);
@@ -62,7 +60,7 @@ QSA_SIMD void dot_heads(chunk *c, int64_t dim, int64_t g, int64_t j, int64_t h, 
 QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
     for (int64_t g = 0; g < dim / QSA_GROUP; g++) {
         for (int64_t j = 0; j < c->padded; j++) {
-            c->k_scale[j] = qsa_f16_to_f32(c->now->k_scale[j][g]);
+            c->k_scale[j] = qsa_f16_to_f32(c->walk.now->k_scale[j][g]);
         }
         for (int64_t j = 0; j < c->padded; j += DOT_CELLS) {
             int64_t h = 0;
@@ -73,7 +71,7 @@ QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
                 dot_heads(c, dim, g, j, h, 1);
             }
             if (j % 4 == 0) {
-                qsa_attend_fetch_row(&c->fetch);
+                qsa_attend_fetch_row(&c->walk.fetch);
             }
         }
     }
@@ -95,10 +93,10 @@ QSA_SIMD void sum_heads(const chunk *c, const qsa_attend_unit *unit, int64_t at,
             sum[i][n] = vdupq_n_s32(0);
         }
     }
-    for (int64_t j = 0; j < c->now->count; j++) {
+    for (int64_t j = 0; j < c->walk.now->count; j++) {
         int16x8_t v[SUM_VECTORS];
         QSA_UNROLL for (int n = 0; n < SUM_VECTORS; n++) {
-            v[n] = vmovl_s8(vld1_s8((const int8_t *)c->now->v[j] + at + 8 * n));
+            v[n] = vmovl_s8(vld1_s8((const int8_t *)c->walk.now->v[j] + at + 8 * n));
         }
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             int16x8_t w = vdupq_n_s16(c->w[h + i][j]);
@@ -125,15 +123,15 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
         int64_t h = 0;
         if (at % QSA_GROUP == 0) {
             memset(c->ratio, 0, sizeof c->ratio);
-            step = qsa_attend_ratios(c->now, at / QSA_GROUP, c->ratio);
+            step = qsa_attend_ratios(c->walk.now, at / QSA_GROUP, c->ratio);
             for (int64_t i = 0; i < unit->heads; i++) {
                 weigh(c, i);
             }
         }
         for (; h + SUM_HEADS <= unit->heads; h += SUM_HEADS) {
             sum_heads(c, unit, at, h, step, first, SUM_HEADS);
-            qsa_attend_fetch_row(&c->fetch);
-            qsa_attend_fetch_row(&c->fetch);
+            qsa_attend_fetch_row(&c->walk.fetch);
+            qsa_attend_fetch_row(&c->walk.fetch);
         }
         for (; h < unit->heads; h++) {
             sum_heads(c, unit, at, h, step, first, 1);
@@ -141,51 +139,25 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
     }
 }
 
-QSA_SIMD void softmax_head(chunk *c, int64_t h, int64_t dim, int first, float *part) {
-    float m, l;
-    qsa_softmax(c->p[h], c->now->count, &m, &l);
-    for (int64_t j = 0; j < QSA_CHUNK_MAX; j++) { /* NaN and what is behind the last cell become 0 */
-        c->p[h][j] = j < c->now->count && c->p[h][j] > 0.0f ? c->p[h][j] : 0.0f;
+QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
+    int64_t dim = unit->head_dim;
+    c->padded = qsa_attend_pad(c->walk.now, DOT_CELLS);
+    qsa_attend_fetch_scales(c->walk.fetch.cells);
+    dots(c, unit->heads, dim);
+    for (int64_t h = 0; h < unit->heads; h++) {
+        qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
+        qsa_softmax_weights(c->p[h], c->walk.now->count);
     }
-    c->old[h] = 0.0f;
-    c->new[h] = 1.0f;
-    if (first) {
-        part[dim] = m;
-        part[dim + 1] = l;
-    } else {
-        qsa_join_chunk(part + dim, part + dim + 1, m, l, &c->old[h], &c->new[h]);
-    }
+    sums(c, unit, first);
 }
 
 QSA_KERNEL static void qsa_attend_i8_neon(const qsa_attend_unit *unit) {
     chunk c;
-    int64_t dim = unit->head_dim;
-    int first = 1;
     c.q = unit->prepared;
-    c.step = (const float *)(const void *)(c.q + unit->heads * dim);
-    qsa_attend_gather_ahead(unit, 0, &c.cells[0]);
-    for (int64_t i = 0, turn = 0; i < unit->n_ids; i += unit->chunk, turn = !turn) {
-        qsa_attend_cells *cells = &c.cells[turn];
-        c.now = cells;
-        qsa_attend_gather_ahead(unit, i + unit->chunk, &c.cells[!turn]);
-        c.fetch = (qsa_attend_fetch){&c.cells[!turn], 0, dim};
-        if (cells->count == 0) {
-            continue;
-        }
-        c.padded = qsa_round_up(cells->count, DOT_CELLS);
-        for (int64_t j = cells->count; j < c.padded; j++) {
-            cells->k[j] = cells->k[0];
-            cells->k_scale[j] = cells->k_scale[0];
-        }
-        dots(&c, unit->heads, dim);
-        for (int64_t h = 0; h < unit->heads; h++) {
-            softmax_head(&c, h, dim, first, unit->part + h * (dim + 2));
-        }
-        sums(&c, unit, first);
-        first = 0;
-    }
-    if (first) {
-        qsa_attend_clear(unit);
+    c.step = (const float *)(const void *)(c.q + unit->heads * unit->head_dim);
+    qsa_attend_open(&c.walk, unit);
+    while (qsa_attend_next(&c.walk)) {
+        run_chunk(unit, &c, c.walk.first);
     }
 }
 

@@ -52,4 +52,28 @@ QSA_SIMD void qsa_join_chunk(float *part_m, float *part_l, float m, float l, flo
     *part_m = top;
 }
 
+/* qsa_softmax, and the chunk joins the head's part or, first, starts it. part: {acc[dim], m, l}. */
+QSA_SIMD void qsa_softmax_head(float *s, int64_t count, int64_t dim, int first, float *part, float *old, float *new) {
+    float m, l;
+    qsa_softmax(s, count, &m, &l);
+    *old = 0.0f;
+    *new = 1.0f;
+    if (first) {
+        part[dim] = m;
+        part[dim + 1] = l;
+    } else {
+        qsa_join_chunk(part + dim, part + dim + 1, m, l, old, new);
+    }
+}
+
+/* p as weights, [64]: 0 where it is NaN, or behind the last cell. */
+QSA_SIMD void qsa_softmax_weights(float *p, int64_t count) {
+    vf zero = v_set(0.0f);
+    for (int64_t j = 0; j < 64; j += V_LANES) {
+        int64_t live = count - j < 0 ? 0 : count - j < V_LANES ? count - j : V_LANES;
+        vf x = v_load_n(p + j, live);
+        v_store(p + j, v_where_less(zero, x, x, zero));
+    }
+}
+
 #endif
