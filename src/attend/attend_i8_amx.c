@@ -15,6 +15,7 @@
 #include "runtime/simd.h"
 
 #include "attend/int8_avx512.h"
+#include "runtime/amx.h"
 #include "runtime/memory.h"
 
 enum { TILE = 16, TILES_OF_HEADS = QSA_HEADS_MAX / TILE };
@@ -71,18 +72,6 @@ QSA_KERNEL static void qsa_prepare_i8_amx(const float *q, int64_t heads, int64_t
 
 /* ------------------------------------------------------------------------------------------------ tiles */
 
-/* Instructions written out, because the intrinsics of gcc 12 do not say that they read memory: stores before them get lost.
- * T is the number of a register. */
-#define TILE_LOAD(T, from, stride) TILE_LOAD_(T, from, stride)
-#define TILE_LOAD_(T, from, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #T ::"r"(from), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(T, to) TILE_STORE_(T, to)
-#define TILE_STORE_(T, to) __asm__ volatile("tilestored %%tmm" #T ", (%0,%1,1)" ::"r"(to), "r"(INT64_C(64)) : "memory")
-#define TILE_ZERO(T) TILE_ZERO_(T)
-#define TILE_ZERO_(T) __asm__ volatile("tilezero %tmm" #T)
-#define TILE_MULTIPLY(signs, T, rows, columns) TILE_MULTIPLY_(signs, T, rows, columns)
-#define TILE_MULTIPLY_(signs, T, rows, columns) __asm__ volatile("tdpb" #signs "d %tmm" #columns ", %tmm" #rows ", %tmm" #T)
-
 /* Registers: sums, K, B (q or V) and w; from T_W_LOW on a row is a head. */
 #define T_LOW 0
 #define T_HIGH 1
@@ -93,19 +82,13 @@ QSA_KERNEL static void qsa_prepare_i8_amx(const float *q, int64_t heads, int64_t
 #define T_SUM_LOW 6
 #define T_SUM_HIGH 7
 
-typedef struct tile_config {
-    uint8_t palette, start_row, zero[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
 QSA_SIMD void configure(int64_t heads) {
-    tile_config config = {.palette = 1};
+    qsa_amx_config config = {.palette = 1};
     for (int i = 0; i < 8; i++) {
         config.row_bytes[i] = 64;
         config.rows[i] = (uint8_t)(i < T_W_LOW ? TILE : qsa_min(heads, TILE));
     }
-    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+    AMX_CONFIGURE(config);
 }
 
 /* What a pair of tile products leaves: [row][column] of the low and of the high digit. */
@@ -181,15 +164,15 @@ QSA_SIMD void multiply_k(chunk *c, int64_t step, int64_t t, int64_t dim) {
     int64_t groups = dim / QSA_GROUP, g = step % groups;
     const q_tile *q = c->q.tile + 2 * (t * groups + g);
     sum_pair *sum = &c->sum[step % RING];
-    TILE_ZERO(T_LOW);
-    TILE_ZERO(T_HIGH);
-    TILE_LOAD(T_K, c->k[step / groups % 2] + g * QSA_GROUP, dim);
-    TILE_LOAD(T_B, q[0].quad, 64);
-    TILE_MULTIPLY(su, T_LOW, T_K, T_B);
-    TILE_LOAD(T_B, q[1].quad, 64);
-    TILE_MULTIPLY(ss, T_HIGH, T_K, T_B);
-    TILE_STORE(T_LOW, sum->low);
-    TILE_STORE(T_HIGH, sum->high);
+    AMX_ZERO(T_LOW);
+    AMX_ZERO(T_HIGH);
+    AMX_LOAD(T_K, c->k[step / groups % 2] + g * QSA_GROUP, dim);
+    AMX_LOAD(T_B, q[0].quad, 64);
+    AMX_MULTIPLY(su, T_LOW, T_K, T_B);
+    AMX_LOAD(T_B, q[1].quad, 64);
+    AMX_MULTIPLY(ss, T_HIGH, T_K, T_B);
+    AMX_STORE(T_LOW, sum->low);
+    AMX_STORE(T_HIGH, sum->high);
 }
 
 /* The step's group joins the scores of its cells. */
@@ -338,16 +321,16 @@ QSA_SIMD void multiply_v(chunk *c, int64_t step) {
     int64_t g = step / 4;
     sum_pair *sum = &c->sum[step % RING];
     if (step % 4 == 0) {
-        TILE_LOAD(T_W_LOW, c->w[g % 2][0].low, sizeof(digit_pair));
-        TILE_LOAD(T_W_HIGH, c->w[g % 2][0].high, sizeof(digit_pair));
+        AMX_LOAD(T_W_LOW, c->w[g % 2][0].low, sizeof(digit_pair));
+        AMX_LOAD(T_W_HIGH, c->w[g % 2][0].high, sizeof(digit_pair));
     }
-    TILE_ZERO(T_SUM_LOW);
-    TILE_ZERO(T_SUM_HIGH);
-    TILE_LOAD(T_B, c->quad[g % 2][step % 4], 64);
-    TILE_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
-    TILE_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
-    TILE_STORE(T_SUM_LOW, sum->low);
-    TILE_STORE(T_SUM_HIGH, sum->high);
+    AMX_ZERO(T_SUM_LOW);
+    AMX_ZERO(T_SUM_HIGH);
+    AMX_LOAD(T_B, c->quad[g % 2][step % 4], 64);
+    AMX_MULTIPLY(us, T_SUM_LOW, T_W_LOW, T_B);
+    AMX_MULTIPLY(ss, T_SUM_HIGH, T_W_HIGH, T_B);
+    AMX_STORE(T_SUM_LOW, sum->low);
+    AMX_STORE(T_SUM_HIGH, sum->high);
 }
 
 /* The step's channels of the heads' parts gain the chunk's sums. */
@@ -412,7 +395,7 @@ QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
     while (qsa_attend_next(&c.walk)) {
         run_chunk(unit, &c, c.walk.first);
     }
-    __asm__ volatile("tilerelease");
+    AMX_RELEASE();
 }
 
 void qsa_attend_i8_init_amx(qsa_attend_kernels *kernels) {
