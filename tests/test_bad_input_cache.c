@@ -114,6 +114,8 @@ static void create_refuses(void **state) {
         O(rollback, 65537),
         O(rollback, INT64_MAX),
         O(rollback, INT64_MIN),
+        BAD_INT(OPTIONS, qsa_cache_options, screen, 2, QSA_E_ARGUMENT, "options.screen is 2"),
+        BAD_INT(OPTIONS, qsa_cache_options, screen, -1, QSA_E_ARGUMENT, "options.screen is -1"),
         BAD_INT(OPTIONS, qsa_cache_options, kv_type, QSA_Q8_0, QSA_E_SHAPE, "options.kv_type is q8_0"),
         BAD_INT(OPTIONS, qsa_cache_options, kv_type, -1, QSA_E_SHAPE, "options.kv_type is unknown"),
         BAD_INT(OPTIONS, qsa_cache_options, kv_type, 6, QSA_E_SHAPE, "options.kv_type is unknown"),

@@ -100,9 +100,9 @@ static int print_rows_json(const arguments *args, const replay *p, const row_res
         json_array_append_new(rows, row_json(&results[i]));
     }
     return print_json(args->command->name,
-                      json_pack("{s:o, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
+                      json_pack("{s:o, s:s, s:s, s:s, s:b, s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "file",
                                 json_text(p->recording->path), "prefix", qsa_layer_prefix(p->layer), "kv",
-                                option_text(args, "kv"), "keys", option_text(args, "keys"), "contract",
+                                option_text(args, "kv"), "keys", option_text(args, "keys"), "screen", p->settings.screen, "contract",
                                 option_text(args, "contract"), "cpu", qsa_cpu_name(qsa_context_cpu(p->context)),
                                 "threads", (json_int_t)qsa_context_threads(p->context), "tokens",
                                 (json_int_t)p->recording->tokens, "block", (json_int_t)p->shape->block, "budget",
@@ -118,9 +118,9 @@ static void print_share(const char *format, double x) {
 }
 
 static int print_rows(const arguments *args, const replay *p, const row_result *results, int64_t count) {
-    printf("%s: %lld tokens, K/V %s, keys %s, contract %s, %s, %lld threads\n", p->recording->path,
+    printf("%s: %lld tokens, K/V %s, keys %s%s, contract %s, %s, %lld threads\n", p->recording->path,
            (long long)p->recording->tokens, option_text(args, "kv"), option_text(args, "keys"),
-           option_text(args, "contract"), qsa_cpu_name(qsa_context_cpu(p->context)),
+           p->settings.screen ? " screened" : "", option_text(args, "contract"), qsa_cpu_name(qsa_context_cpu(p->context)),
            (long long)qsa_context_threads(p->context));
     printf("%9s %9s %7s %10s", "position", "n", "cells", "bytes");
     for (int i = 0; i < REPLAY_STAGES; i++) {
@@ -189,6 +189,7 @@ static int run(const arguments *args) {
         .block = option_number(args, "block"),
         .budget = option_number(args, "budget"),
         .prefix = option_text(args, "prefix"),
+        .screen = option_given(args, "screen"),
     };
     recording r;
     replay p = {0};
@@ -210,6 +211,8 @@ static const option options[] = {
     {"budget", 0, OPTION_INTEGER, "CELLS", NULL, 2, 1 << 30, "2048", "cells that selection may take besides the tail"},
     {"tokens", 'n', OPTION_INTEGER, "N", NULL, 1, INT32_MAX, "8",
      "decode the last N tokens instead of the positions that the file records"},
+    {"screen", 0, OPTION_FLAG, NULL, NULL, 0, 0, NULL,
+     "rule out most blocks by int8 copies of their keys: the same cells, fewer bytes in long contexts"},
     OPTION_PREFIX,
     OPTION_CPU("auto", "instruction set of the kernels"),
     OPTION_THREADS,

@@ -52,6 +52,7 @@ static int load_layer(replay *p) {
     cache.index_norm = qsa_layer_index_norm(p->layer);
     cache.eps = options.eps;
     cache.rope = options.rope;
+    cache.screen = p->settings.screen;
     if (qsa_cache_create(p->context, &cache, &p->cache, &error) ||
         qsa_sequence_create(p->cache, &p->sequence, &error)) {
         return refuse(p, &error);
@@ -169,5 +170,9 @@ int64_t replay_bytes_read(const replay *p, int64_t n) {
     const qsa_shape *s = p->shape;
     int64_t key = s->index_dim * (p->settings.keys == QSA_F32 ? 4 : 2), width = qsa_width(s, p->settings.contract, n);
     int64_t cell = qsa_bytes_per_cell(s, p->settings.kv, p->settings.keys) - key / s->block;
-    return width * cell + (width < n ? n / s->block * key : 0);
+    int64_t blocks = n / s->block, taken = width / s->block;
+    if (p->settings.screen && width < n && blocks >= 1024 && blocks >= 32 * taken) { /* the rule of qsa_cache_options */
+        return width * cell + blocks * (s->index_dim + 8) + taken * key;
+    }
+    return width * cell + (width < n ? blocks * key : 0);
 }

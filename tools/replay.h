@@ -11,6 +11,7 @@ typedef struct replay_settings {
     qsa_contract contract;
     int64_t threads, chunk, block, budget; /* 0: the library's defaults */
     const char *prefix;                    /* NULL: found */
+    int screen;                            /* as in qsa_cache_options */
 } replay_settings;
 
 enum { REPLAY_STAGES = 4 };
@@ -47,7 +48,7 @@ void replay_close(replay *p);
 int replay_advance(replay *p, int64_t length);
 int replay_decode(replay *p, const int32_t *ids, int64_t id_count);
 
-/* Bytes of index keys and K/V that a row of n cells reads. */
+/* Bytes of index keys and K/V that a row of n cells reads; with screening at least. */
 int64_t replay_bytes_read(const replay *p, int64_t n);
 
 #endif

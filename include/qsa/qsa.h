@@ -129,8 +129,9 @@ typedef enum qsa_contract {
 /* How many cells a row with n visible cells reads under the contract; 0 for n <= 0. The shape must be valid. */
 QSA_API int64_t qsa_width(const qsa_shape *shape, qsa_contract contract, int64_t n);
 
-/* Bytes one cell takes in one layer of a cache: K, V, their scales, and 1/block of an index key. The shape must be valid;
- * 0 for a type that is not a K/V (F32, F16, BF16, I8_G64) or key (F32, BF16) format. */
+/* Bytes one cell takes in one layer of a cache: K, V, their scales, and 1/block of an index key. A cache that screens takes
+ * (index_dim + 8) / block more. The shape must be valid; 0 for a type that is not a K/V (F32, F16, BF16, I8_G64) or key (F32,
+ * BF16) format. */
 QSA_API int64_t qsa_bytes_per_cell(const qsa_shape *shape, qsa_type kv_type, qsa_type key_type);
 
 /* ------------------------------------------------------------------------------------------------ context */
@@ -362,7 +363,15 @@ typedef struct qsa_cache_options {
     const float *index_norm;  /* [layers][index_dim] weights of the index key's norm; copied */
     float eps;                /* of that norm, >= 0; 0: 1e-6 */
     qsa_rope rope;            /* of the index keys (its size set, or all zero for the defaults); the table must outlive the cache */
+    int screen;               /* 0 or 1. 1: beside each block key an int8 copy of it with a bound of its error; 0: none */
 } qsa_cache_options;
+
+/*
+ * screen: rows of 32 times the budget and more (and of 1,024 blocks) then read the int8 copies of all block keys, half the bytes
+ * of bf16, and the keys themselves only of blocks that these cannot rule out. The selected cells are the same, always: where
+ * the copies rule out too little, all keys are read after all. It takes (index_dim + 8) / block bytes more a cell, and more
+ * workspace; the index keys lie in rows then, not in tiles, which makes reading all of them a little slower.
+ */
 
 /* Takes all pages at once from the context's allocator: qsa_decode() and qsa_append() allocate nothing. */
 QSA_API qsa_status qsa_cache_create(qsa_context *context, const qsa_cache_options *options, qsa_cache **cache, qsa_error *error);
@@ -375,7 +384,7 @@ typedef struct qsa_cache_stats {
     int64_t pages;            /* in all */
     int64_t pages_free;       /* held by no sequence */
     int64_t page_cells;       /* cells in a page */
-    int64_t bytes_per_cell;   /* of one layer, as qsa_bytes_per_cell() */
+    int64_t bytes_per_cell;   /* of one layer: qsa_bytes_per_cell(), and what screening takes */
     int64_t bytes_held;       /* taken from the allocator by the cache and its sequences, all layers */
     int64_t bytes_used;       /* of pages that sequences hold, all layers */
     int64_t sequences;        /* alive */

@@ -6,13 +6,13 @@
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
-#include "score/score.h"
+#include "score/screen.h"
 
 enum { LAYERS_MAX = 1024, PAGE_CELLS = 256, PAGE_CELLS_MAX = 1 << 20, ROLLBACK = 64, ROLLBACK_MAX = 65536, PLANE_ALIGN = 64 };
 
 char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane) {
-    const int64_t before[] = {0, cache->page.kv, 2 * cache->page.kv, 2 * cache->page.kv + cache->page.scales,
-                              2 * cache->page.kv + 2 * cache->page.scales};
+    int64_t kv = cache->page.kv, scales = cache->page.scales;
+    const int64_t before[] = {0, kv, 2 * kv, 2 * kv + scales, 2 * (kv + scales), 2 * (kv + scales) + cache->page.keys};
     return cache->planes + layer * cache->layer_bytes + before[plane] * cache->pages;
 }
 
@@ -38,6 +38,9 @@ static qsa_status check_numbers(const qsa_cache_options *o, qsa_error *error) {
     }
     if (!o->index_norm) {
         return qsa_fail(error, QSA_E_ARGUMENT, "options.index_norm is NULL: expected [layers][index_dim] weights");
+    }
+    if (o->screen != 0 && o->screen != 1) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "options.screen is %d: expected 0 or 1", o->screen);
     }
     if (!(o->eps >= 0.0f) || o->eps == QSA_INFINITY) {
         return qsa_fail(error, QSA_E_ARGUMENT, "options.eps is %g: expected 0 or more", (double)o->eps);
@@ -90,7 +93,8 @@ static void size_cache(qsa_cache *c, const qsa_cache_options *o) {
     c->page.kv = o->shape.kv_heads * o->page_cells * o->shape.head_dim * qsa_kv_element(o->kv_type);
     c->page.scales = o->kv_type == QSA_I8_G64 ? qsa_round_up(o->shape.kv_heads * o->page_cells * groups * 2, PLANE_ALIGN) : 0;
     c->page.keys = c->page_blocks * o->shape.index_dim * (o->key_type == QSA_F32 ? 4 : 2);
-    c->layer_bytes = qsa_mul(2 * c->page.kv + 2 * c->page.scales + c->page.keys, c->pages);
+    c->page.screen = o->screen ? c->page_blocks / QSA_TILE * qsa_screen_tile_bytes(o->shape.index_dim) : 0;
+    c->layer_bytes = qsa_mul(2 * c->page.kv + 2 * c->page.scales + c->page.keys + c->page.screen, c->pages);
     int64_t all = qsa_mul(c->layer_bytes, c->layers);
     c->bytes = all < 0 ? 0 : (size_t)all;
     c->norm_bytes = (size_t)(c->layers * o->shape.index_dim) * sizeof(float);
@@ -162,7 +166,7 @@ qsa_status qsa_cache_get_stats(const qsa_cache *cache, qsa_cache_stats *stats, q
         .pages = c->pages,
         .pages_free = c->free_count,
         .page_cells = c->page_cells,
-        .bytes_per_cell = qsa_bytes_per_cell(&c->shape, c->kv_type, c->key_type),
+        .bytes_per_cell = qsa_bytes_per_cell(&c->shape, c->kv_type, c->key_type) + c->page.screen / c->page_cells,
         .bytes_held = (int64_t)(c->bytes + c->norm_bytes + c->free_bytes + sizeof *c) + c->sequence_bytes,
         .bytes_used = (c->pages - c->free_count) * (c->layer_bytes / c->pages) * c->layers,
         .sequences = c->sequences,

@@ -5,6 +5,8 @@
  * A page is page_cells cells of every layer. In one layer's plane, page p starts at p * page bytes and is head-major:
  * K, V [kv_heads][page_cells][head_dim], scales [kv_heads][page_cells][groups], keys in tiles of 16 blocks. So the cells of a
  * block and head lie together, and a page of any plane is one piece.
+ *
+ * With screening the keys are rows, for few of them are read, and the int8 copies are tiles (score/screen.h).
  */
 #ifndef QSA_CACHE_CACHE_H
 #define QSA_CACHE_CACHE_H
@@ -17,6 +19,7 @@
 /* Bytes of one page in each plane of one layer; all multiples of 64. */
 typedef struct qsa_page_layout {
     int64_t kv, scales, keys;
+    int64_t screen; /* 0: no screening */
 } qsa_page_layout;
 
 struct qsa_cache {
@@ -27,7 +30,7 @@ struct qsa_cache {
     qsa_page_layout page;
     qsa_block_key_recipe recipe; /* norm_weight: of layer 0; the others follow, index_dim apart */
 
-    char *planes;          /* [layers]{k, v, k_scale, v_scale, keys}, each of all pages */
+    char *planes;          /* [layers]{k, v, k_scale, v_scale, keys, screen}, each of all pages */
     int64_t layer_bytes;
     float *norms;          /* [layers][index_dim] */
     size_t bytes, norm_bytes, free_bytes;
@@ -56,7 +59,7 @@ struct qsa_sequence {
 };
 
 /* Start of a plane of a layer. */
-enum { QSA_PLANE_K, QSA_PLANE_V, QSA_PLANE_K_SCALE, QSA_PLANE_V_SCALE, QSA_PLANE_KEYS };
+enum { QSA_PLANE_K, QSA_PLANE_V, QSA_PLANE_K_SCALE, QSA_PLANE_V_SCALE, QSA_PLANE_KEYS, QSA_PLANE_SCREEN };
 char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane);
 
 #endif

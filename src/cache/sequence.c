@@ -6,7 +6,7 @@
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
-#include "score/score.h"
+#include "score/screen.h"
 
 enum { ALIGN = 64, CELLS_OF_ITEM = 32 };
 
@@ -129,9 +129,15 @@ static void store_block_key(const append_call *call, int64_t b) {
         raw[i] = raw_key(call, b * block + i);
     }
     qsa_block_key(&call->recipe, raw, b * block, key);
-    char *keys = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_KEYS) + page_of(s, b * block) * cache->page.keys;
+    int64_t page = page_of(s, b * block), in_page = b % cache->page_blocks, bytes = cache->key_type == QSA_F32 ? 4 : 2;
+    char *keys = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_KEYS) + page * cache->page.keys;
+    if (cache->page.screen) {
+        char *copies = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_SCREEN) + page * cache->page.screen;
+        qsa_screen_store(key, dim, copies + in_page / QSA_TILE * qsa_screen_tile_bytes(dim), in_page % QSA_TILE);
+    }
     for (int64_t c = 0; c < dim; c++) {
-        char *at = keys + qsa_tile_offset(cache->key_type, dim, b % cache->page_blocks, c);
+        int64_t offset = (in_page * dim + c) * bytes;
+        char *at = keys + (cache->page.screen ? offset : qsa_tile_offset(cache->key_type, dim, in_page, c));
         uint16_t half = qsa_f32_to_bf16(key[c]);
         if (cache->key_type == QSA_F32) {
             memcpy(at, key + c, sizeof *key);
@@ -331,7 +337,7 @@ qsa_status qsa_sequence_keys(const qsa_sequence *sequence, int64_t layer, qsa_ke
     *view = (qsa_keys){
         .size = sizeof *view,
         .type = cache->key_type,
-        .layout = QSA_KEYS_TILES,
+        .layout = cache->page.screen ? QSA_KEYS_ROWS : QSA_KEYS_TILES,
         .data = qsa_cache_plane(cache, layer, QSA_PLANE_KEYS),
         .page_stride = cache->page.keys,
         .pages = sequence->pages,

@@ -90,7 +90,7 @@ qsa_status qsa_keys_resolve(const qsa_shape *shape, const qsa_keys *keys, qsa_ke
     return !status && keys->layout == QSA_KEYS_TILES && keys->blocks > 0 ? check_tiles(out, error) : status;
 }
 
-static const char *block_at(const qsa_keys *keys, int64_t b) {
+const char *qsa_keys_block(const qsa_keys *keys, int64_t b) {
     if (!keys->pages) {
         return (const char *)keys->data + b * keys->block_stride;
     }
@@ -102,8 +102,8 @@ static const char *block_at(const qsa_keys *keys, int64_t b) {
 static void run_in_page(const qsa_score_kernels *kernels, const qsa_score_range *range, int64_t b, int64_t end) {
     const qsa_keys *keys = range->keys;
     qsa_score_job job = {
-        .keys = block_at(keys, b),
-        .next = end < range->last ? block_at(keys, end) : NULL,
+        .keys = qsa_keys_block(keys, b),
+        .next = end < range->last ? qsa_keys_block(keys, end) : NULL,
         .block_stride = keys->block_stride,
         .heads = range->heads,
         .dim = range->dim,

@@ -31,10 +31,22 @@ typedef struct qsa_score_job {
 
 typedef void qsa_score_fn(const qsa_score_job *job);
 
+/* Keys wherever they lie, for one row: scores[i] is that of key[i]. The same bits as in a qsa_score_job. */
+typedef struct qsa_score_list {
+    const char *const *key; /* [count] pointers to [dim] elements */
+    int64_t count, heads, dim;
+    float scale;
+    const float *iq;        /* [heads][dim] */
+    float *scores;          /* [count] */
+} qsa_score_list;
+
+typedef void qsa_score_list_fn(const qsa_score_list *list);
+
 /* [layout][0: F32, 1: BF16] */
 typedef struct qsa_score_kernels {
     qsa_score_fn *run[2][2];
-    const char *name[2][2];
+    qsa_score_list_fn *list[2];
+    const char *name[2][2], *list_name[2];
 } qsa_score_kernels;
 
 /* The C kernels first, then upwards what the level has. */
@@ -59,6 +71,9 @@ void qsa_score_run(const qsa_score_kernels *kernels, const qsa_score_range *rang
 
 /* Blocks in one work item: 256 KB of bf16 keys of 128 channels. */
 enum { QSA_SCORE_ITEM = 1024 };
+
+/* Where block b of a view of rows is. */
+const char *qsa_keys_block(const qsa_keys *keys, int64_t b);
 
 /* Fills the strides that a caller left zero and checks the view. */
 qsa_status qsa_keys_resolve(const qsa_shape *shape, const qsa_keys *keys, qsa_keys *out, qsa_error *error);

@@ -73,6 +73,32 @@ static void score_any(const qsa_score_job *job, qsa_key_layout layout, qsa_type 
     }
 }
 
+static void list_any(const qsa_score_list *list, qsa_type type) {
+    float key[512][QSA_TILE];
+    qsa_score_job job = {.heads = list->heads, .dim = list->dim, .scale = list->scale, .rows = 1};
+    int64_t bytes = type == QSA_F32 ? 4 : 2;
+    job.iq[0] = list->iq;
+    job.scores[0] = list->scores;
+    job.count[0] = list->count;
+    for (int64_t first = 0; first < list->count; first += QSA_TILE) {
+        for (int64_t l = 0; l < QSA_TILE; l++) {
+            const char *at = list->key[qsa_min(first + l, list->count - 1)];
+            for (int64_t c = 0; c < list->dim; c++) {
+                key[c][l] = element(at, type, c * bytes);
+            }
+        }
+        score_tile(&job, first, (const float(*)[QSA_TILE])key);
+    }
+}
+
+static void qsa_score_list_f32_c(const qsa_score_list *list) {
+    list_any(list, QSA_F32);
+}
+
+static void qsa_score_list_bf16_c(const qsa_score_list *list) {
+    list_any(list, QSA_BF16);
+}
+
 static void qsa_score_rows_f32_c(const qsa_score_job *job) {
     score_any(job, QSA_KEYS_ROWS, QSA_F32);
 }
@@ -92,7 +118,9 @@ static void qsa_score_tiles_bf16_c(const qsa_score_job *job) {
 void qsa_score_init(qsa_score_kernels *kernels, qsa_cpu cpu) {
     *kernels = (qsa_score_kernels){
         .run = {{qsa_score_rows_f32_c, qsa_score_rows_bf16_c}, {qsa_score_tiles_f32_c, qsa_score_tiles_bf16_c}},
+        .list = {qsa_score_list_f32_c, qsa_score_list_bf16_c},
         .name = {{"qsa_score_rows_f32_c", "qsa_score_rows_bf16_c"}, {"qsa_score_tiles_f32_c", "qsa_score_tiles_bf16_c"}},
+        .list_name = {"qsa_score_list_f32_c", "qsa_score_list_bf16_c"},
     };
 #if defined(QSA_X86)
     if (cpu == QSA_CPU_AVX2) {

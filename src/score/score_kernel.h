@@ -153,17 +153,13 @@ QSA_SIMD void run_tiles(const qsa_score_job *job, const int bf16) {
     }
 }
 
-/* Rows of a strip turned into tiles; rows behind the last block repeat it. */
-QSA_SIMD void turn_rows(const qsa_score_job *job, int64_t first, int64_t blocks, int64_t bytes, uint32_t *to) {
+/* Keys of a strip, `bytes` each, turned into tiles. */
+QSA_SIMD void turn_keys(const char *const *key, int64_t bytes, uint32_t *to) {
     for (int64_t b = 0; b < STRIP_BLOCKS; b += V_LANES) {
-        const char *row[V_LANES];
         uint32_t *out = to + b / QSA_TILE * QSA_TILE * (bytes / 4) + b % QSA_TILE;
-        for (int64_t i = 0; i < V_LANES; i++) {
-            row[i] = (const char *)job->keys + qsa_min(first + b + i, blocks - 1) * job->block_stride;
-        }
         for (int64_t at = 0; at < bytes; at += 16) {
             vi column[4];
-            v_columns(row, at, column);
+            v_columns(key + b, at, column);
             QSA_UNROLL for (int i = 0; i < 4; i++) {
                 v_store_bits(out + (at / 4 + i) * QSA_TILE, column[i]);
             }
@@ -171,18 +167,57 @@ QSA_SIMD void turn_rows(const qsa_score_job *job, int64_t first, int64_t blocks,
     }
 }
 
-QSA_SIMD void run_rows(const qsa_score_job *job, const int bf16) {
+QSA_SIMD void run_turned(const qsa_score_job *job, const chain_list *list, const char *const *key, int64_t first, const int bf16) {
     _Alignas(64) uint32_t turned[STRIP_TILES * INDEX_DIM_MAX * QSA_TILE];
-    chain_list list;
     strip s;
-    int64_t blocks = list_chains(job, &list), lines = job->dim / (1 + bf16);
-    for (int64_t first = 0; first < blocks; first += STRIP_BLOCKS) {
-        turn_rows(job, first, blocks, lines * 4, turned);
-        for (int t = 0; t < STRIP_TILES; t++) {
-            s.tile[t] = s.ahead[t] = (const char *)turned + t * lines * LINE;
-        }
-        run_strip(job, &s, &list, first, bf16, STRIP_TILES);
+    int64_t lines = job->dim / (1 + bf16);
+    turn_keys(key, lines * 4, turned);
+    for (int t = 0; t < STRIP_TILES; t++) {
+        s.tile[t] = s.ahead[t] = (const char *)turned + t * lines * LINE;
     }
+    run_strip(job, &s, list, first, bf16, STRIP_TILES);
+}
+
+/* Rows behind the last block repeat it. */
+QSA_SIMD void run_rows(const qsa_score_job *job, const int bf16) {
+    chain_list list;
+    int64_t blocks = list_chains(job, &list);
+    for (int64_t first = 0; first < blocks; first += STRIP_BLOCKS) {
+        const char *key[STRIP_BLOCKS];
+        for (int64_t i = 0; i < STRIP_BLOCKS; i++) {
+            key[i] = (const char *)job->keys + qsa_min(first + i, blocks - 1) * job->block_stride;
+        }
+        run_turned(job, &list, key, first, bf16);
+    }
+}
+
+/* The keys of a list are far apart: those of the next strip are fetched while one is computed. */
+QSA_SIMD void run_list(const qsa_score_list *from, const int bf16) {
+    qsa_score_job job = {.heads = from->heads, .dim = from->dim, .scale = from->scale, .rows = 1};
+    chain_list list;
+    job.iq[0] = from->iq;
+    job.scores[0] = from->scores;
+    job.count[0] = from->count;
+    list_chains(&job, &list);
+    for (int64_t first = 0; first < from->count; first += STRIP_BLOCKS) {
+        const char *key[STRIP_BLOCKS];
+        for (int64_t i = 0; i < STRIP_BLOCKS; i++) {
+            const char *ahead = from->key[qsa_min(first + STRIP_BLOCKS + i, from->count - 1)];
+            key[i] = from->key[qsa_min(first + i, from->count - 1)];
+            for (int64_t at = 0; at < job.dim * (bf16 ? 2 : 4); at += LINE) {
+                __builtin_prefetch(ahead + at, 0, 3);
+            }
+        }
+        run_turned(&job, &list, key, first, bf16);
+    }
+}
+
+QSA_KERNEL static void QSA_LEVEL(qsa_score_list_f32)(const qsa_score_list *list) {
+    run_list(list, 0);
+}
+
+QSA_KERNEL static void QSA_LEVEL(qsa_score_list_bf16)(const qsa_score_list *list) {
+    run_list(list, 1);
 }
 
 QSA_KERNEL static void QSA_LEVEL(qsa_score_rows_f32)(const qsa_score_job *job) {
@@ -205,7 +240,9 @@ void QSA_LEVEL(qsa_score_init)(qsa_score_kernels *kernels) {
     *kernels = (qsa_score_kernels){
         .run = {{QSA_LEVEL(qsa_score_rows_f32), QSA_LEVEL(qsa_score_rows_bf16)},
                 {QSA_LEVEL(qsa_score_tiles_f32), QSA_LEVEL(qsa_score_tiles_bf16)}},
+        .list = {QSA_LEVEL(qsa_score_list_f32), QSA_LEVEL(qsa_score_list_bf16)},
         .name = {{QSA_NAME("qsa_score_rows_f32"), QSA_NAME("qsa_score_rows_bf16")},
                  {QSA_NAME("qsa_score_tiles_f32"), QSA_NAME("qsa_score_tiles_bf16")}},
+        .list_name = {QSA_NAME("qsa_score_list_f32"), QSA_NAME("qsa_score_list_bf16")},
     };
 }

@@ -30,6 +30,24 @@ int64_t qsa_select_row(const qsa_select_kernels *kernels, const qsa_shape *shape
     return width;
 }
 
+int64_t qsa_select_listed(const qsa_select_kernels *kernels, const qsa_shape *shape, qsa_contract contract, const float *scores,
+                          const int32_t *list, int64_t count, int64_t n, int32_t *ids) {
+    int64_t block = shape->block, tail = n % block, width = qsa_width(shape, contract, n);
+    qsa_select_job job = {.scores = scores, .n = count * block + tail, .block = block, .target = width, .ids = ids};
+    if (width < job.n) {
+        kernels->run(&job);
+    } else {
+        for (int64_t i = 0; i < width; i++) {
+            ids[i] = (int32_t)i;
+        }
+    }
+    for (int64_t i = 0; i < width; i++) { /* from cells of the list to cells of the sequence */
+        int64_t at = ids[i] / block;
+        ids[i] += (int32_t)(((at < count ? list[at] : n / block) - at) * block);
+    }
+    return width;
+}
+
 typedef struct select_call {
     const qsa_select_kernels *kernels;
     const qsa_shape *shape;

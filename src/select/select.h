@@ -22,9 +22,33 @@ typedef struct qsa_select_job {
 
 typedef void qsa_select_fn(const qsa_select_job *job);
 
+/*
+ * Candidates: of blocks known by an interval of their score, those that can be among the k best. `low` holds lower ends of
+ * distinct blocks, so that at least k scores reach the k-th largest of them; whatever ends below that is out.
+ */
+typedef struct qsa_candidates_job {
+    float *low;         /* [lows]: any k or more of the lower ends, such as the largest of each of some groups; overwritten */
+    int64_t lows;       /* a multiple of QSA_SELECT_WORD */
+    const float *high;  /* [blocks] upper ends; no NaN here or in low */
+    int64_t blocks;
+    int64_t k;          /* 1.. */
+    int32_t *list;      /* [most + 2 * QSA_SELECT_WORD] out: blocks, ascending */
+    int64_t most;
+} qsa_candidates_job;
+
+enum { QSA_SELECT_WORD = 64 };
+
+/* How many are listed; -1 where they are more than `most`. */
+typedef int64_t qsa_candidates_fn(const qsa_candidates_job *job);
+
+/* Largest of the scores g, g + groups, ... for each g < groups; -infinity where there is none. groups: a multiple of 128. */
+typedef void qsa_maxima_fn(const float *scores, int64_t count, int64_t groups, float *maxima);
+
 typedef struct qsa_select_kernels {
     qsa_select_fn *run;
-    const char *name;
+    qsa_candidates_fn *candidates;
+    qsa_maxima_fn *maxima;
+    const char *name, *candidates_name, *maxima_name;
 } qsa_select_kernels;
 
 /* The C kernel first, then upwards what the level has. */
@@ -39,6 +63,10 @@ void qsa_select_f32_c(const qsa_select_job *job);
 /* One row, all cases: writes qsa_width() ids and returns their count. Needs no scores where all cells are taken. */
 int64_t qsa_select_row(const qsa_select_kernels *kernels, const qsa_shape *shape, qsa_contract contract, const float *scores,
                        int64_t n, int32_t *ids);
+
+/* The same from the scores of some blocks, ascending, among which the best are. */
+int64_t qsa_select_listed(const qsa_select_kernels *kernels, const qsa_shape *shape, qsa_contract contract, const float *scores,
+                          const int32_t *list, int64_t count, int64_t n, int32_t *ids);
 
 /* Whether the width is below n, that is, whether scores decide. */
 static inline int qsa_select_needed(const qsa_shape *shape, qsa_contract contract, int64_t n) {

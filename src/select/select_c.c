@@ -84,8 +84,41 @@ void qsa_select_f32_c(const qsa_select_job *job) {
     emit(ids, r.blocks * job->block, job->ids + job->target - ids);
 }
 
+static int64_t qsa_select_candidates_c(const qsa_candidates_job *job) {
+    const qsa_select_job lows = {.scores = job->low, .n = job->lows, .block = 1};
+    row r = {.job = &lows, .blocks = job->lows, .tail = 0, .kept = NULL};
+    int64_t need = job->k, count = 0;
+    uint32_t threshold = find_threshold(&r, &need);
+    for (int64_t b = 0; b < job->blocks; b++) {
+        if (qsa_select_key(job->high[b]) >= threshold) {
+            if (count == job->most) {
+                return -1;
+            }
+            job->list[count++] = (int32_t)b;
+        }
+    }
+    return count;
+}
+
+static void qsa_select_maxima_c(const float *scores, int64_t count, int64_t groups, float *maxima) {
+    for (int64_t g = 0; g < groups; g++) {
+        maxima[g] = -QSA_INFINITY;
+    }
+    for (int64_t b = 0; b < count; b++) {
+        float *top = &maxima[b % groups];
+        *top = scores[b] > *top ? scores[b] : *top;
+    }
+}
+
 void qsa_select_init(qsa_select_kernels *kernels, qsa_cpu cpu) {
-    *kernels = (qsa_select_kernels){.run = qsa_select_f32_c, .name = "qsa_select_f32_c"};
+    *kernels = (qsa_select_kernels){
+        .run = qsa_select_f32_c,
+        .candidates = qsa_select_candidates_c,
+        .maxima = qsa_select_maxima_c,
+        .name = "qsa_select_f32_c",
+        .candidates_name = "qsa_select_candidates_c",
+        .maxima_name = "qsa_select_maxima_c",
+    };
 #if defined(QSA_X86)
     if (cpu == QSA_CPU_AVX2) {
         qsa_select_init_avx2(kernels);

@@ -17,7 +17,7 @@
 #include "runtime/memory.h"
 #include "select/select.h"
 
-enum { GROUPS_MAX = 4096, LIST_MAX = 4096, WORD = 64 };
+enum { GROUPS_MAX = 4096, LIST_MAX = 4096, WORD = QSA_SELECT_WORD };
 
 typedef struct survivors {
     _Alignas(64) float score[GROUPS_MAX + WORD]; /* group maxima first, then the scores of the blocks */
@@ -250,6 +250,38 @@ QSA_KERNEL static void QSA_LEVEL(qsa_select_f32)(const qsa_select_job *job) {
     write_cells(ids, blocks * job->block, tail);
 }
 
+/* A little below the k-th largest lower end will do. */
+QSA_KERNEL static int64_t QSA_LEVEL(qsa_select_candidates)(const qsa_candidates_job *job) {
+    float last[WORD];
+    vf limit = v_set(threshold(job->low, job->lows, job->k, job->k / 16));
+    int64_t count = 0;
+    for (int64_t b = 0; b < job->blocks && count <= job->most; b += WORD) {
+        const float *x = job->high + b;
+        if (b + WORD > job->blocks) {
+            memcpy(last, x, (size_t)(job->blocks - b) * sizeof *last);
+            pad(last, job->blocks - b);
+            x = last;
+        }
+        count += list_bits(v_above(x, limit) | v_equal(x, limit), b, job->list + count);
+    }
+    return count <= job->most ? count : -1;
+}
+
+QSA_KERNEL static void QSA_LEVEL(qsa_select_maxima)(const float *scores, int64_t count, int64_t groups, float *maxima) {
+    int64_t whole = count / groups * groups;
+    find_maxima(scores, whole, groups, maxima);
+    for (int64_t b = whole; b < count; b++) {
+        maxima[b % groups] = scores[b] > maxima[b % groups] ? scores[b] : maxima[b % groups];
+    }
+}
+
 void QSA_LEVEL(qsa_select_init)(qsa_select_kernels *kernels) {
-    *kernels = (qsa_select_kernels){.run = QSA_LEVEL(qsa_select_f32), .name = QSA_NAME("qsa_select_f32")};
+    *kernels = (qsa_select_kernels){
+        .run = QSA_LEVEL(qsa_select_f32),
+        .candidates = QSA_LEVEL(qsa_select_candidates),
+        .maxima = QSA_LEVEL(qsa_select_maxima),
+        .name = QSA_NAME("qsa_select_f32"),
+        .candidates_name = QSA_NAME("qsa_select_candidates"),
+        .maxima_name = QSA_NAME("qsa_select_maxima"),
+    };
 }

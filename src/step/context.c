@@ -85,6 +85,7 @@ qsa_status qsa_open(const qsa_options *options, qsa_context **context, qsa_error
         }
     }
     qsa_score_init(&c->score, c->cpu);
+    qsa_screen_init(&c->screen, c->cpu);
     qsa_select_init(&c->select, c->cpu);
     qsa_attend_init(&c->attend, c->cpu);
     qsa_merge_init(&c->merge, c->cpu);
@@ -119,7 +120,12 @@ const char *qsa_context_kernel(const qsa_context *context, int64_t i) {
             names[count++] = context->score.name[layout][type];
         }
     }
+    names[count++] = context->score.list_name[0];
+    names[count++] = context->score.list_name[1];
+    names[count++] = context->screen.name;
     names[count++] = context->select.name;
+    names[count++] = context->select.candidates_name;
+    names[count++] = context->select.maxima_name;
     names[count++] = context->attend.prepare_name;
     for (int type = QSA_F32; type <= QSA_I8_G64; type++) {
         names[count++] = context->attend.name[type];
@@ -134,6 +140,10 @@ const qsa_allocator *qsa_context_allocator(const qsa_context *context) {
 
 const qsa_score_kernels *qsa_context_score(const qsa_context *context) {
     return &context->score;
+}
+
+const qsa_screen_kernels *qsa_context_screen(const qsa_context *context) {
+    return &context->screen;
 }
 
 const qsa_select_kernels *qsa_context_select(const qsa_context *context) {

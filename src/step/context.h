@@ -7,9 +7,10 @@
 #include "merge/merge.h"
 #include "runtime/threads.h"
 #include "score/score.h"
+#include "score/screen.h"
 #include "select/select.h"
 
-enum { QSA_KERNEL_NAMES = 16 };
+enum { QSA_KERNEL_NAMES = 24 };
 
 struct qsa_context {
     qsa_allocator allocator;
@@ -19,6 +20,7 @@ struct qsa_context {
     qsa_parallel_for parallel_for;
     void *parallel_user;
     qsa_score_kernels score;
+    qsa_screen_kernels screen;
     qsa_select_kernels select;
     qsa_attend_kernels attend;
     qsa_merge_kernels merge;

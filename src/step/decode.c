@@ -146,6 +146,10 @@ static void add_row(qsa_wave *wave, const qsa_item *item, int64_t t, size_t slic
         .selected = (int32_t *)(void *)(memory + cut.ids),
         .prepared = memory + cut.prepared,
         .partials = (float *)(void *)(memory + cut.partials),
+        .high = (float *)(void *)(memory + cut.high),
+        .list = (int32_t *)(void *)(memory + cut.list),
+        .lows = (float *)(void *)(memory + cut.lows),
+        .query_memory = memory + cut.query,
     };
     row->parts = qsa_div_up(n_ids, row->in_part);
     row->ids = item->ids ? item->ids + t * item->id_stride : a->contract == QSA_DENSE ? NULL : row->selected;

@@ -23,7 +23,14 @@ qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n,
     slice.prepared = slice.ids + padded(listed * 4);
     slice.partials = slice.prepared + qsa_prepared_bytes(s->q_heads / s->kv_heads, s->head_dim) * (size_t)s->kv_heads;
     slice.partials = padded((int64_t)slice.partials);
-    slice.end = slice.partials + padded(parts * s->q_heads * (s->head_dim + 2) * 4);
+    slice.high = slice.partials + padded(parts * s->q_heads * (s->head_dim + 2) * 4);
+    slice.list = slice.lows = slice.query = slice.end = slice.high;
+    if (cache->page.screen && scored > 0) {
+        slice.list = slice.high + padded((scored + QSA_TILE) * 4);
+        slice.lows = slice.list + padded((scored / 2 + 2 * QSA_SELECT_WORD) * 4);
+        slice.query = slice.lows + padded(qsa_div_up(scored, QSA_SCORE_ITEM) * QSA_SCREEN_LOWS * 4);
+        slice.end = slice.query + padded(qsa_screen_query_bytes(s->index_heads, s->index_dim));
+    }
     return slice;
 }
 

@@ -1,87 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* The four stages of a wave, each cut into items from the rows' shapes alone. */
+/* The stages of a wave behind scoring.c, each cut into items from the rows' shapes alone. */
 #include "runtime/memory.h"
 #include "step/step.h"
-
-/* ------------------------------------------------------------------------------------------------ score */
-
-/* Rows of one sequence that share the reading of its keys. */
-typedef struct score_group {
-    int64_t rows, ranges;
-    int64_t row[QSA_SCORE_ROWS];
-} score_group;
-
-typedef struct score_plan {
-    qsa_wave *wave;
-    int64_t groups;
-    score_group group[QSA_WAVE];
-} score_plan;
-
-static int joins(const qsa_wave *wave, const score_group *group, const qsa_row *row) {
-    return group->rows > 0 && group->rows < QSA_SCORE_ROWS &&
-           wave->row[group->row[0]].item->sequence == row->item->sequence;
-}
-
-static int64_t plan_score(score_plan *plan) {
-    qsa_wave *wave = plan->wave;
-    int64_t items = 0;
-    for (int64_t i = 0; i < wave->rows; i++) {
-        const qsa_row *row = &wave->row[i];
-        if (!row->scored) {
-            continue;
-        }
-        if (plan->groups == 0 || !joins(wave, &plan->group[plan->groups - 1], row)) {
-            plan->group[plan->groups++] = (score_group){.rows = 0};
-        }
-        score_group *group = &plan->group[plan->groups - 1];
-        int64_t ranges = qsa_div_up(row->n / wave->cache->shape.block, QSA_SCORE_ITEM);
-        group->row[group->rows++] = i;
-        items += qsa_max(group->ranges, ranges) - group->ranges;
-        group->ranges = qsa_max(group->ranges, ranges);
-    }
-    return items;
-}
-
-static void score_item(void *arg, int64_t item) {
-    const score_plan *plan = arg;
-    const qsa_shape *shape = &plan->wave->cache->shape;
-    const score_group *group = plan->group;
-    while (item >= group->ranges) {
-        item -= group->ranges;
-        group++;
-    }
-    qsa_score_range range = {
-        .keys = &plan->wave->row[group->row[0]].keys,
-        .heads = shape->index_heads,
-        .dim = shape->index_dim,
-        .scale = shape->index_scale,
-        .rows = group->rows,
-        .first = item * QSA_SCORE_ITEM,
-    };
-    int64_t last = 0;
-    for (int64_t r = 0; r < group->rows; r++) {
-        const qsa_row *row = &plan->wave->row[group->row[r]];
-        range.iq[r] = row->item->iq + row->t * shape->index_heads * shape->index_dim;
-        range.scores[r] = row->scores;
-        range.blocks[r] = row->n / shape->block;
-        last = qsa_max(last, range.blocks[r]);
-    }
-    range.last = qsa_min(last, range.first + QSA_SCORE_ITEM);
-    qsa_score_run(qsa_context_score(plan->wave->cache->context), &range);
-}
-
-void qsa_wave_score(qsa_wave *wave) {
-    score_plan plan = {.wave = wave, .groups = 0};
-    qsa_run(wave->cache->context, plan_score(&plan), score_item, &plan);
-}
 
 /* ------------------------------------------------------------------------------------------------ select */
 
 static void select_row(const qsa_wave *wave, qsa_row *row) {
     const qsa_item *item = row->item;
-    if (!item->ids && wave->args->contract != QSA_DENSE) {
-        qsa_select_row(qsa_context_select(wave->cache->context), &wave->cache->shape, wave->args->contract, row->scores, row->n,
-                       row->selected);
+    const qsa_select_kernels *kernels = qsa_context_select(wave->cache->context);
+    if (row->screened) {
+        qsa_select_listed(kernels, &wave->cache->shape, wave->args->contract, row->scores, row->list, row->listed, row->n,
+                          row->selected);
+    } else if (!item->ids && wave->args->contract != QSA_DENSE) {
+        qsa_select_row(kernels, &wave->cache->shape, wave->args->contract, row->scores, row->n, row->selected);
     }
     if (!item->ids_out) {
         return;

@@ -4,6 +4,9 @@
  *
  *     scores [blocks] f32 | ids [width] int32 | prepared q | partials [parts][q_heads][head_dim + 2] f32
  *
+ * and behind these, where the cache screens: upper ends [blocks] f32 | candidates [blocks / 2] int32 | largest lower ends |
+ * prepared index query. The lower ends lie in `scores`.
+ *
  * How many rows fit in a wave, how many threads there are, and what else is in the batch never changes a row's bits: its
  * chunks, parts and folds follow from its own number of ids.
  */
@@ -11,16 +14,20 @@
 #define QSA_STEP_STEP_H
 
 #include "cache/cache.h"
+#include "score/screen.h"
 #include "step/context.h"
 
 enum { QSA_WAVE = 16, QSA_PARTS = 17 };
+
+/* Lower ends that are kept of QSA_SCORE_ITEM blocks: the largest of each group of 8. */
+enum { QSA_SCREEN_LOWS = QSA_SCORE_ITEM / 8 };
 
 /* Chunks that a part folds: the caller's wish, or as many as keep a row within QSA_PARTS parts. */
 int64_t qsa_fold(int64_t n_ids, int64_t chunk, int64_t fold);
 
 /* Offsets in bytes of one row's slice; each a multiple of 64. */
 typedef struct qsa_slice {
-    size_t ids, prepared, partials, end;
+    size_t ids, prepared, partials, high, list, lows, query, end;
 } qsa_slice;
 
 /* n: visible cells; n_ids: the most ids that the row may read. */
@@ -32,11 +39,18 @@ typedef struct qsa_row {
     int64_t n;              /* visible cells */
     int64_t n_ids, parts, in_part;
     int scored;             /* its scores decide */
+    int screened;           /* `scores` are those of `list` only */
+    int64_t listed;         /* -1: given up */
     const int32_t *ids;     /* NULL: 0..n_ids-1 */
     float *scores;
     int32_t *selected;      /* where its own ids go */
     char *prepared;
     float *partials;
+    float *high;            /* these four where the cache screens */
+    int32_t *list;
+    float *lows;
+    void *query_memory;
+    qsa_screen_query query;
     qsa_kv kv;
     qsa_keys keys;
 } qsa_row;

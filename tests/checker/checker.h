@@ -13,6 +13,7 @@
 #include "merge/merge.h"
 #include "runtime/memory.h"
 #include "score/score.h"
+#include "score/screen.h"
 #include "select/select.h"
 
 /* ------------------------------------------------------------------------------------------------ random numbers */
@@ -58,6 +59,7 @@ int guarded_intact(const guarded *g);
 typedef struct kernel_set {
     qsa_cpu cpu;
     qsa_score_kernels score;
+    qsa_screen_kernels screen;
     qsa_select_kernels select;
     qsa_attend_kernels attend;
     qsa_merge_kernels merge;
@@ -88,7 +90,7 @@ typedef struct stage {
 } stage;
 
 /* Each ends with a NULL name. */
-extern const stage score_stages[], select_stages[], attend_stages[], merge_stages[];
+extern const stage score_stages[], screen_stages[], select_stages[], attend_stages[], merge_stages[];
 
 /* ------------------------------------------------------------------------------------------------ the frame */
 
