@@ -147,6 +147,22 @@ static void one_case_is_a_flat_object(void **state) {
     json_decref(o);
 }
 
+/* Half the bytes for the same selection; the copies take (128 + 8) / 4 bytes a cell. */
+static void screening_reads_the_copies(void **state) {
+    (void)state;
+    json_t *o = bench_json("--json -n 32K --screen --seconds 0.05 -t 2"),
+           *plain = bench_json("--json -n 32K --seconds 0.05 -t 2");
+    check_arithmetic(o);
+    assert_true(json_is_true(json_object_get(o, "screen")));
+    assert_true(json_is_false(json_object_get(plain, "screen")));
+    assert_int_equal(number_of(o, "score_bytes"), 8192 * 136 + 512 * 256);
+    assert_int_equal(number_of(plain, "score_bytes"), 8192 * 256);
+    assert_int_equal(number_of(o, "cache_bytes") - number_of(plain, "cache_bytes"),
+                     number_of(o, "places") * (32768 + 256) * 34);
+    assert_int_equal(number_of(o, "attend_bytes"), number_of(plain, "attend_bytes"));
+    json_decref(o), json_decref(plain);
+}
+
 /* Another level, format, key type, contract and two rows; and too little memory for a cold cache, which it says. */
 static void every_option_reaches_the_case(void **state) {
     (void)state;
@@ -185,7 +201,7 @@ static void csv_has_a_line_for_each_case(void **state) {
     assert_string_equal(r.err, "");
     char *line = r.out;
     int lines = 0, fields = fields_of(line);
-    static const char *const starts[] = {"n,kv,keys,", "2560,\"bf16\",", "4096,\"bf16\",", "2560,\"i8\",",
+    static const char *const starts[] = {"n,kv,keys,screen,", "2560,\"bf16\",", "4096,\"bf16\",", "2560,\"i8\",",
                                          "4096,\"i8\","};
     assert_true(fields > 40);
     for (; *line; line = strchr(line, '\n') + 1, lines++) {
@@ -368,10 +384,15 @@ static void impossible_figures_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(one_case_is_a_flat_object),    IN_FOLDER(every_option_reaches_the_case),
-        IN_FOLDER(csv_has_a_line_for_each_case), IN_FOLDER(several_cases_are_a_list_and_a_picture),
-        IN_FOLDER(tables_name_every_stage),      IN_FOLDER(wrong_options_are_named),
-        IN_FOLDER(work_is_counted_and_bounded),  IN_FOLDER(impossible_figures_are_refused),
+        IN_FOLDER(one_case_is_a_flat_object),
+        IN_FOLDER(screening_reads_the_copies),
+        IN_FOLDER(every_option_reaches_the_case),
+        IN_FOLDER(csv_has_a_line_for_each_case),
+        IN_FOLDER(several_cases_are_a_list_and_a_picture),
+        IN_FOLDER(tables_name_every_stage),
+        IN_FOLDER(wrong_options_are_named),
+        IN_FOLDER(work_is_counted_and_bounded),
+        IN_FOLDER(impossible_figures_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,8 @@
  * The ROOFLINE of a stage is the longer of its bytes at the read bandwidth and its multiply-adds at their peak, the
  * peak of the instruction set that the kernel is made of:
  *   - score: the keys of all blocks, once for up to 8 rows; rows x blocks x index_heads x index_dim in f32
+ *   - score, screening: the int8 copies of all keys, once for up to 8 rows, and at least the keys of the blocks
+ * selected
  *   - attend: K/V and scales of the cells that the rows read; rows x width x q_heads x head_dim x 2, 16-bit for i8
  *   - select, merge: none, for what they read was just written and lies in caches
  *
@@ -29,6 +31,7 @@ typedef struct bench_case {
     qsa_type kv, keys;
     qsa_cpu cpu;           /* not AUTO */
     qsa_contract contract; /* BLOCKS or CELLS */
+    int screen;            /* the cache's option */
     double seconds;        /* of measuring; filling the cache comes on top */
     int64_t memory;        /* bytes that the cache may take */
 } bench_case;
@@ -106,8 +109,7 @@ void bench_judge(bench_result *r);
 double bench_gbs(const bench_result *r, bench_figure figure);
 double bench_ratio(const bench_result *r, bench_figure figure);
 
-/* ------------------------------------------------------------------------------------------------ the cache of a case
- */
+/* ------------------------------------------------------------------------------------------------ the cache of a case */
 
 typedef struct bench_data {
     qsa_context *context;

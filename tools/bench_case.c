@@ -248,7 +248,7 @@ static int prepare(measuring *m) {
     m->gate = normal_array(4, heads);
     m->out = take_memory("bench", heads, sizeof *m->out);
     m->slices = take_memory("bench", m->flush->bytes / SLICE_LEAST, sizeof *m->slices);
-    m->score_isa = isa_of(m->data.context, "score_tiles", qsa_type_name(c->keys));
+    m->score_isa = isa_of(m->data.context, c->screen ? "score_rows" : "score_tiles", qsa_type_name(c->keys));
     m->integer_isa = isa_of(m->data.context, "attend", "i8");
     m->attend_isa = isa_of(m->data.context, "attend", type_word(c->kv));
     return EXIT_OK;

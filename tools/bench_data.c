@@ -30,7 +30,8 @@ static int64_t pages_of(int64_t cells) {
 }
 
 int64_t bench_place_bytes(const bench_case *c, const qsa_shape *shape) {
-    return (pages_of(c->n) + 1) * PAGE_CELLS * qsa_bytes_per_cell(shape, c->kv, c->keys);
+    int64_t screen = c->screen ? (shape->index_dim + 8) / shape->block : 0;
+    return (pages_of(c->n) + 1) * PAGE_CELLS * (qsa_bytes_per_cell(shape, c->kv, c->keys) + screen);
 }
 
 /* K and V repeat from append to append; index keys do not: equal ones would make ties that real ones do not have. */
@@ -71,6 +72,7 @@ static int create_cache(bench_data *data, const bench_case *c, const qsa_shape *
     o.page_cells = PAGE_CELLS;
     o.capacity = (pages_of(c->n) + 1) * PAGE_CELLS;
     o.index_norm = norm;
+    o.screen = c->screen;
     if (qsa_cache_create(data->context, &o, &data->cache, &error) ||
         qsa_sequence_create(data->cache, &data->sequence, &error) ||
         qsa_sequence_create(data->cache, &data->short_one, &error)) {

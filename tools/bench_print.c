@@ -31,9 +31,10 @@ static void print_figure(FILE *file, const bench_result *r, bench_figure figure)
 
 void bench_print_case(FILE *file, const bench_result *r) {
     const bench_case *c = &r->c;
-    fprintf(file, "n %lld: K/V %s, keys %s, contract %s, %s, %lld thread%s, %lld row%s\n", (long long)c->n,
-            type_word(c->kv), type_word(c->keys), c->contract == QSA_CELLS ? "cells" : "blocks", qsa_cpu_name(c->cpu),
-            (long long)c->threads, c->threads == 1 ? "" : "s", (long long)c->rows, c->rows == 1 ? "" : "s");
+    fprintf(file, "n %lld: K/V %s, keys %s%s, contract %s, %s, %lld thread%s, %lld row%s\n", (long long)c->n,
+            type_word(c->kv), type_word(c->keys), c->screen ? " screened" : "",
+            c->contract == QSA_CELLS ? "cells" : "blocks", qsa_cpu_name(c->cpu), (long long)c->threads,
+            c->threads == 1 ? "" : "s", (long long)c->rows, c->rows == 1 ? "" : "s");
     fprintf(file, "  %-7s %10s %10s %10s %8s %10s %7s\n", "us", "median", "quartile", "quartile", "GB/s", "roofline",
             "ratio");
     for (int i = 0; i < BENCH_FIGURES; i++) {
@@ -103,10 +104,10 @@ static void set_spread(json_t *object, const char *name, const bench_spread *spr
 static json_t *result_json(const bench_result *r) {
     static const bench_figure reading[] = {BENCH_SCORE, BENCH_ATTEND, BENCH_STEP, BENCH_DENSE};
     const bench_case *c = &r->c;
-    json_t *o = json_pack("{s:I, s:s, s:s, s:s, s:s, s:I, s:I, s:I}", "n", (json_int_t)c->n, "kv", type_word(c->kv),
-                          "keys", type_word(c->keys), "contract", c->contract == QSA_CELLS ? "cells" : "blocks", "cpu",
-                          qsa_cpu_name(c->cpu), "threads", (json_int_t)c->threads, "rows", (json_int_t)c->rows, "width",
-                          (json_int_t)r->width);
+    json_t *o = json_pack("{s:I, s:s, s:s, s:b, s:s, s:s, s:I, s:I, s:I}", "n", (json_int_t)c->n, "kv",
+                          type_word(c->kv), "keys", type_word(c->keys), "screen", c->screen, "contract",
+                          c->contract == QSA_CELLS ? "cells" : "blocks", "cpu", qsa_cpu_name(c->cpu), "threads",
+                          (json_int_t)c->threads, "rows", (json_int_t)c->rows, "width", (json_int_t)r->width);
     for (int i = 0; i < BENCH_FIGURES; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s_us", bench_figure_names[i]);

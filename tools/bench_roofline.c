@@ -16,7 +16,7 @@ void bench_count_work(bench_result *r, const qsa_shape *s, int64_t attended) {
     const bench_case *c = &r->c;
     int64_t key_bytes = s->index_dim * (c->keys == QSA_F32 ? 4 : 2), macs_per_cell = 2 * s->q_heads * s->head_dim;
     int64_t kv_bytes = qsa_bytes_per_cell(s, c->kv, c->keys) - key_bytes / s->block;
-    int64_t cells = 0, visible = 0;
+    int64_t copy_bytes = s->index_dim + 8, chosen = s->budget / s->block, cells = 0, visible = 0;
     memset(r->bytes, 0, sizeof r->bytes);
     memset(r->macs, 0, sizeof r->macs);
     for (int64_t t = 0; t < c->rows; t++) {
@@ -25,9 +25,9 @@ void bench_count_work(bench_result *r, const qsa_shape *s, int64_t attended) {
         cells += r->width;
         visible += n;
         if (r->width < n) {
-            r->macs[BENCH_SCORE] += blocks * s->index_heads * s->index_dim;
+            r->macs[BENCH_SCORE] += (c->screen ? chosen : blocks) * s->index_heads * s->index_dim;
             if (t % ROWS_OF_SCORE == ROWS_OF_SCORE - 1 || t == c->rows - 1) {
-                r->bytes[BENCH_SCORE] += blocks * key_bytes;
+                r->bytes[BENCH_SCORE] += c->screen ? blocks * copy_bytes + chosen * key_bytes : blocks * key_bytes;
             }
         }
     }
@@ -77,5 +77,5 @@ void bench_judge(bench_result *r) {
 
 int bench_same_but_n(const bench_case *a, const bench_case *b) {
     return a->rows == b->rows && a->threads == b->threads && a->kv == b->kv && a->keys == b->keys && a->cpu == b->cpu &&
-           a->contract == b->contract;
+           a->contract == b->contract && a->screen == b->screen;
 }

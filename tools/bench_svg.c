@@ -145,11 +145,11 @@ static void print_curve(FILE *file, const curve *c, const scale *x, const scale 
 
 static void print_panel_head(FILE *file, const bench_case *c) {
     fprintf(file,
-            "<text class=\"ink name\" x=\"%d\" y=\"24\">K/V %s, keys %s, contract %s, %s, %lld thread%s, %lld "
+            "<text class=\"ink name\" x=\"%d\" y=\"24\">K/V %s, keys %s%s, contract %s, %s, %lld thread%s, %lld "
             "row%s</text>\n",
-            LEFT, type_word(c->kv), type_word(c->keys), c->contract == QSA_CELLS ? "cells" : "blocks",
-            qsa_cpu_name(c->cpu), (long long)c->threads, c->threads == 1 ? "" : "s", (long long)c->rows,
-            c->rows == 1 ? "" : "s");
+            LEFT, type_word(c->kv), type_word(c->keys), c->screen ? " screened" : "",
+            c->contract == QSA_CELLS ? "cells" : "blocks", qsa_cpu_name(c->cpu), (long long)c->threads,
+            c->threads == 1 ? "" : "s", (long long)c->rows, c->rows == 1 ? "" : "s");
 }
 
 static void print_legend(FILE *file) {

@@ -128,6 +128,7 @@ static int parse_plan(const arguments *args, plan *p) {
     }
     p->common.keys = type_named(option_text(args, "keys"));
     p->common.contract = contract_named(option_text(args, "contract"));
+    p->common.screen = option_given(args, "screen");
     p->common.seconds = 0.3;
     if (!failed && (!quick || option_given(args, "seconds"))) {
         failed = parse_positive(args, "seconds", 3600.0, &p->common.seconds);
@@ -258,6 +259,8 @@ static const option options[] = {
      "lengths, such as 8192,128K; otherwise 2K to 1M in powers of two, as far as memory allows"},
     {"kv", 0, OPTION_STRING, "FORMATS", NULL, 0, 0, "i8", "how K and V are stored, one or more of f32,bf16,f16,i8"},
     OPTION_KEYS("bf16", "how the index keys are stored"),
+    {"screen", 0, OPTION_FLAG, NULL, NULL, 0, 0, NULL,
+     "keep int8 copies of the index keys, and rule blocks out by them"},
     {"contract", 'c', OPTION_CHOICE, "NAME", "blocks cells", 0, 0, "blocks", "which cells a row may read"},
     {"cpu", 0, OPTION_STRING, "LEVELS", NULL, 0, 0, "auto",
      "instruction sets, one or more of auto,c,avx2,avx512,amx,neon"},
