@@ -244,12 +244,11 @@ static int holds_in_one_of_three(const rig *small, const rig *large, const queri
     return 0;
 }
 
-static void fault_30_short_rows_cost_less(void **state) {
-    (void)state;
+static void short_rows_cost_less(qsa_cpu cpu) {
     static const int attention[4] = {0, 0, 1, 0};
     rng random = rng_of(test_seed(30));
     for (int type = 0; type < 4; type += 3) {
-        rig_options options = {.shape = model_shape(), .kv_type = kv_types[type]};
+        rig_options options = {.shape = model_shape(), .kv_type = kv_types[type], .cpu = cpu};
         rig shorter = open_rig(&options), longer = open_rig(&options);
         queries q = new_queries(&random, &options.shape, 1);
         grow(&shorter, shorter.sequence, 300);
@@ -281,13 +280,19 @@ static int64_t append_time(const rig *r) {
     return times[50];
 }
 
-/* n grows 64-fold: attention, merge and append take the same time, selected cells lying further apart aside. */
-static void fault_42_nothing_but_the_index_grows_with_n(void **state) {
+static void fault_30_short_rows_cost_less(void **state) {
     (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        short_rows_cost_less(cpu);
+    }
+}
+
+/* n grows 64-fold: attention, merge and append take the same time, selected cells lying further apart aside. */
+static void nothing_but_the_index_grows_with_n(qsa_cpu cpu) {
     enum { SHORT = 4096, LONG = 262144, WIDTH = 2048 };
     static const int attention_and_merge[4] = {0, 0, 1, 1};
     rng random = rng_of(test_seed(42));
-    rig_options options = {.shape = shape_of(8, 1, 128, 1, 16, 4, 2048), .capacity = LONG + 1000};
+    rig_options options = {.shape = shape_of(8, 1, 128, 1, 16, 4, 2048), .capacity = LONG + 1000, .cpu = cpu};
     rig shorter = open_rig(&options), longer = open_rig(&options);
     queries q = new_queries(&random, &options.shape, 1);
     grow(&shorter, shorter.sequence, SHORT);
@@ -307,6 +312,13 @@ static void fault_42_nothing_but_the_index_grows_with_n(void **state) {
     assert_true(quick);
     free_queries(&q);
     close_rig(&shorter), close_rig(&longer);
+}
+
+static void fault_42_nothing_but_the_index_grows_with_n(void **state) {
+    (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        nothing_but_the_index_grows_with_n(cpu);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------ 32 */
