@@ -141,7 +141,7 @@ typedef struct score_call {
     const qsa_shape *shape;
     const qsa_score_args *args;
     qsa_keys keys;
-    int64_t ranges; /* of QSA_SCORE_ITEM blocks */
+    int64_t item, ranges; /* blocks of a range, ranges */
 } score_call;
 
 static void score_item(void *arg, int64_t item) {
@@ -155,7 +155,7 @@ static void score_item(void *arg, int64_t item) {
         .dim = call->shape->index_dim,
         .scale = call->shape->index_scale,
         .rows = qsa_min(a->rows - first_row, QSA_SCORE_ROWS),
-        .first = item % call->ranges * QSA_SCORE_ITEM,
+        .first = item % call->ranges * call->item,
     };
     int64_t last = 0;
     for (int64_t r = 0; r < range.rows; r++) {
@@ -165,7 +165,7 @@ static void score_item(void *arg, int64_t item) {
         range.blocks[r] = a->n[row] / call->shape->block;
         last = qsa_max(last, range.blocks[r]);
     }
-    range.last = qsa_min(last, range.first + QSA_SCORE_ITEM);
+    range.last = qsa_min(last, range.first + call->item);
     qsa_score_run(call->kernels, &range);
 }
 
@@ -210,7 +210,8 @@ qsa_status qsa_score(qsa_context *context, const qsa_shape *shape, const qsa_sco
         return qsa_fail(error, QSA_E_ARGUMENT, "score_stride is %lld: expected at least %lld", (long long)args->score_stride,
                         (long long)(longest + 1));
     }
-    call.ranges = qsa_max(1, qsa_div_up(longest, QSA_SCORE_ITEM));
+    call.item = qsa_score_item(longest);
+    call.ranges = qsa_max(1, qsa_div_up(longest, call.item));
     if (longest > 0) {
         qsa_run(context, call.ranges * qsa_div_up(args->rows, QSA_SCORE_ROWS), score_item, &call);
     }

@@ -69,8 +69,12 @@ typedef struct qsa_score_range {
 } qsa_score_range;
 void qsa_score_run(const qsa_score_kernels *kernels, const qsa_score_range *range);
 
-/* Blocks in one work item: 256 KB of bf16 keys of 128 channels. */
+/* Blocks in one work item: 256 KB of bf16 keys of 128 channels; a quarter where a row has few, so that many threads find one.
+ * No score depends on it. */
 enum { QSA_SCORE_ITEM = 1024 };
+static inline int64_t qsa_score_item(int64_t blocks) {
+    return blocks < 16 * QSA_SCORE_ITEM ? QSA_SCORE_ITEM / 4 : QSA_SCORE_ITEM;
+}
 
 /* Where block b of a view of rows is. */
 const char *qsa_keys_block(const qsa_keys *keys, int64_t b);

@@ -28,7 +28,7 @@ qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n,
     if (cache->page.screen && scored > 0) {
         slice.list = slice.high + padded((scored + QSA_TILE) * 4);
         slice.lows = slice.list + padded((scored / 2 + 2 * QSA_SELECT_WORD) * 4);
-        slice.query = slice.lows + padded(qsa_div_up(scored, QSA_SCORE_ITEM) * QSA_SCREEN_LOWS * 4);
+        slice.query = slice.lows + padded(qsa_round_up(scored, QSA_SCORE_ITEM) / QSA_SCREEN_GROUP * 4);
         slice.end = slice.query + padded(qsa_screen_query_bytes(s->index_heads, s->index_dim));
     }
     return slice;

@@ -14,7 +14,7 @@ enum { LIST_ITEM = 128, SCREEN_BLOCKS = 1024, SCREEN_SHARE = 32 };
 /* Rows of one sequence that share the reading of its keys, or of their copies. */
 typedef struct score_group {
     int screened;
-    int64_t rows, ranges;
+    int64_t rows, item, ranges; /* item: blocks of a range */
     int64_t row[QSA_SCORE_ROWS];
 } score_group;
 
@@ -41,12 +41,14 @@ static int joins(const qsa_wave *wave, const score_group *group, const qsa_row *
 
 static void plan_row(score_plan *plan, int64_t i) {
     qsa_wave *wave = plan->wave;
-    const qsa_row *row = &wave->row[i];
+    qsa_row *row = &wave->row[i];
     if (plan->groups == 0 || !joins(wave, &plan->group[plan->groups - 1], row)) {
-        plan->group[plan->groups++] = (score_group){.screened = row->screened};
+        int64_t item = row->screened ? QSA_SCORE_ITEM : qsa_score_item(blocks_of(wave, row));
+        plan->group[plan->groups++] = (score_group){.screened = row->screened, .item = item};
     }
     score_group *group = &plan->group[plan->groups - 1];
-    int64_t ranges = qsa_div_up(blocks_of(wave, row), QSA_SCORE_ITEM);
+    int64_t ranges = qsa_div_up(blocks_of(wave, row), group->item);
+    row->low_count = ranges * (group->item / QSA_SCREEN_GROUP);
     group->row[group->rows++] = i;
     plan->items += qsa_max(group->ranges, ranges) - group->ranges;
     group->ranges = qsa_max(group->ranges, ranges);
@@ -70,7 +72,7 @@ static void score_range(const qsa_wave *wave, const score_group *group, int64_t 
         range.blocks[r] = blocks_of(wave, row);
         last = qsa_max(last, range.blocks[r]);
     }
-    range.last = qsa_min(last, first + QSA_SCORE_ITEM);
+    range.last = qsa_min(last, first + group->item);
     qsa_score_run(qsa_context_score(wave->cache->context), &range);
 }
 
@@ -85,7 +87,7 @@ static void screen_range(const qsa_wave *wave, const score_group *group, int64_t
             .page_stride = cache->page.screen,
             .page_blocks = cache->page_blocks,
             .first = first,
-            .last = qsa_min(blocks_of(wave, row), first + QSA_SCORE_ITEM),
+            .last = qsa_min(blocks_of(wave, row), first + group->item),
             .query = &row->query,
             .low = row->scores,
             .high = row->high,
@@ -93,8 +95,8 @@ static void screen_range(const qsa_wave *wave, const score_group *group, int64_t
         if (range.first < range.last) {
             qsa_screen_run(qsa_context_screen(cache->context), &range);
             qsa_context_select(cache->context)
-                ->maxima(row->scores + first, range.last - first, QSA_SCREEN_LOWS,
-                         row->lows + first / QSA_SCORE_ITEM * QSA_SCREEN_LOWS);
+                ->maxima(row->scores + first, range.last - first, group->item / QSA_SCREEN_GROUP,
+                         row->lows + first / QSA_SCREEN_GROUP);
         }
     }
 }
@@ -107,9 +109,9 @@ static void score_item(void *arg, int64_t item) {
         group++;
     }
     if (group->screened) {
-        screen_range(plan->wave, group, item * QSA_SCORE_ITEM);
+        screen_range(plan->wave, group, item * group->item);
     } else {
-        score_range(plan->wave, group, item * QSA_SCORE_ITEM);
+        score_range(plan->wave, group, item * group->item);
     }
 }
 
@@ -144,7 +146,7 @@ static void list_row(void *arg, int64_t i) {
     int64_t blocks = blocks_of(wave, row);
     qsa_candidates_job job = {
         .low = row->lows,
-        .lows = qsa_div_up(blocks, QSA_SCORE_ITEM) * QSA_SCREEN_LOWS,
+        .lows = row->low_count,
         .high = row->high,
         .blocks = blocks,
         .k = blocks_to_take(wave, row),

@@ -19,8 +19,8 @@
 
 enum { QSA_WAVE = 16, QSA_PARTS = 17 };
 
-/* Lower ends that are kept of QSA_SCORE_ITEM blocks: the largest of each group of 8. */
-enum { QSA_SCREEN_LOWS = QSA_SCORE_ITEM / 8 };
+/* Blocks of a group of which the largest lower end is kept. */
+enum { QSA_SCREEN_GROUP = 8 };
 
 /* Chunks that a part folds: the caller's wish, or as many as keep a row within QSA_PARTS parts. */
 int64_t qsa_fold(int64_t n_ids, int64_t chunk, int64_t fold);
@@ -50,6 +50,7 @@ typedef struct qsa_row {
     int32_t *list;
     float *lows;
     void *query_memory;
+    int64_t low_count;
     qsa_screen_query query;
     qsa_kv kv;
     qsa_keys keys;
