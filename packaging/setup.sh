@@ -6,8 +6,12 @@ list=$(dirname "$0")/debian-packages
 missing=
 for purpose in "$@"; do
     for package in $(sed -n "s/^$purpose  *//p" "$list"); do
-        status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-        [ "$status" = 'install ok installed' ] || missing="$missing $package"
+        case $package in
+        *:*) architecture=${package#*:} ;;
+        *) architecture=$(dpkg --print-architecture 2>/dev/null || true) ;;
+        esac
+        dpkg-query -W -f '${Status} ${Architecture}\n' "${package%:*}" 2>/dev/null |
+            grep -q -x -e "install ok installed $architecture" -e 'install ok installed all' || missing="$missing $package"
     done
 done
 [ -n "$missing" ] || exit 0
