@@ -113,7 +113,10 @@ void guarded_open(guarded *g, size_t capacity) {
 
 void guarded_close(guarded *g) {
     size_t page = page_bytes();
-    munmap(g->base - page, g->capacity + 2 * page);
+    if (g->base) { /* else it was never opened */
+        munmap(g->base - page, g->capacity + 2 * page);
+    }
+    *g = (guarded){0};
 }
 
 static char *margin_before(const guarded *g) {
