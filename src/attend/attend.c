@@ -83,7 +83,7 @@ qsa_status qsa_kv_resolve(const qsa_shape *shape, const qsa_kv *kv, qsa_kv *out,
         return qsa_fail(error, QSA_E_ARGUMENT, "kv.%s is given with type %s: expected NULL", kv->k_scale ? "k_scale" : "v_scale",
                         qsa_type_name(kv->type));
     }
-    int64_t bytes = kv->type == QSA_I8_G64 ? 1 : kv->type == QSA_F32 ? 4 : 2;
+    int64_t bytes = qsa_kv_element(kv->type);
     qsa_status status = check_strides(kv, bytes, error);
     if (status) {
         return status;

@@ -53,7 +53,7 @@ void qsa_attend_open(qsa_attend_walk *walk, const qsa_attend_unit *unit) {
 
 int qsa_attend_next(qsa_attend_walk *walk) {
     const qsa_attend_unit *unit = walk->unit;
-    int64_t element = unit->kv->type == QSA_F32 ? 4 : unit->kv->type == QSA_I8_G64 ? 1 : 2, row = unit->head_dim * element;
+    int64_t row = unit->head_dim * qsa_kv_element(unit->kv->type);
     while (walk->at < unit->n_ids) {
         qsa_attend_cells *behind = walk->now;
         walk->now = behind == walk->cells ? walk->cells + 1 : walk->cells;
@@ -113,7 +113,14 @@ typedef struct join {
     float old, new;
 } join;
 
-static join join_chunk(float *part_m, float *part_l, float m, float l) {
+/* part: {acc[dim], m, l}; the first chunk starts it. */
+static join join_chunk(float *part, int64_t dim, float m, float l, int first) {
+    float *part_m = part + dim, *part_l = part + dim + 1;
+    if (first) {
+        *part_m = m;
+        *part_l = l;
+        return (join){0, 1};
+    }
     float top = m > *part_m ? m : *part_m;
     join f = {qsa_exp(*part_m - top), qsa_exp(m - top)};
     *part_l = qsa_fma(l, f.new, *part_l * f.old);
@@ -194,13 +201,7 @@ static void chunk_head_i8(const qsa_attend_unit *unit, const qsa_attend_cells *c
         p[j] = dot_i8(q, step, cells->k[j], cells->k_scale[j], groups);
     }
     softmax(p, cells->count, &m, &l);
-    join f = {0, 1};
-    if (first) {
-        part[dim] = m;
-        part[dim + 1] = l;
-    } else {
-        f = join_chunk(part + dim, part + dim + 1, m, l);
-    }
+    join f = join_chunk(part, dim, m, l, first);
     for (int64_t g = 0; g < groups; g++) {
         int16_t w[QSA_CHUNK_MAX];
         int32_t sum[QSA_GROUP];
@@ -241,13 +242,7 @@ static void chunk_float(const qsa_attend_unit *unit, const qsa_attend_cells *cel
     for (int64_t h = 0; h < unit->heads; h++) {
         float *part = unit->part + h * (dim + 2), m, l;
         softmax(p[h], cells->count, &m, &l);
-        join f = {0, 1};
-        if (first) {
-            part[dim] = m;
-            part[dim + 1] = l;
-        } else {
-            f = join_chunk(part + dim, part + dim + 1, m, l);
-        }
+        join f = join_chunk(part, dim, m, l, first);
         memset(acc, 0, (size_t)dim * sizeof *acc);
         for (int64_t j = 0; j < cells->count; j++) {
             widen(cells->v[j], unit->kv->type, dim, x);

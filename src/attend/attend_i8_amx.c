@@ -239,18 +239,7 @@ QSA_SIMD void dots(chunk *c, int64_t t, int64_t heads, int64_t dim) {
 
 /* v_exp for x <= 0 or NaN. The power of two is exact in both, and so are the bits equal. */
 QSA_SIMD vf exp_of_fall(vf x) {
-    vf shifted = v_fma(x, v_set(QSA_EXP_LOG2E), v_set(QSA_EXP_MAGIC));
-    vf n = v_sub(shifted, v_set(QSA_EXP_MAGIC));
-    vf r = v_fma(n, v_set(-QSA_EXP_LN2_HIGH), x);
-    r = v_fma(n, v_set(-QSA_EXP_LN2_LOW), r);
-    vf p = v_set(QSA_EXP_C7);
-    p = v_fma(p, r, v_set(QSA_EXP_C6));
-    p = v_fma(p, r, v_set(QSA_EXP_C5));
-    p = v_fma(p, r, v_set(QSA_EXP_C4));
-    p = v_fma(p, r, v_set(QSA_EXP_C3));
-    p = v_fma(p, r, v_set(QSA_EXP_C2));
-    p = v_fma(p, r, v_set(1.0f));
-    p = v_fma(p, r, v_set(1.0f));
+    vf shifted, p = v_exp_fraction(x, &shifted), n = v_sub(shifted, v_set(QSA_EXP_MAGIC));
     return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, v_set(QSA_EXP_LOW), _CMP_NLT_UQ), p, n);
 }
 
@@ -297,15 +286,9 @@ QSA_SIMD void join(chunk *c, int64_t heads, int64_t dim, int first, float *part)
 
 /* p of heads first..last-1 on the grid of group g. */
 QSA_SIMD void weigh(chunk *c, int64_t first, int64_t last, int64_t g) {
-    vf ratio[4];
-    for (int64_t i = 0; i < 4; i++) {
-        ratio[i] = v_load(c->ratio[g] + 16 * i);
-    }
     for (int64_t h = first; h < last; h++) {
         __m512i w[4];
-        for (int64_t i = 0; i < 4; i++) {
-            w[i] = _mm512_cvtps_epi32(v_mul(v_load(c->p[h] + 16 * i), ratio[i]));
-        }
+        weights(c->p[h], c->ratio[g], w);
         split(w, &c->w[g % 2][h]);
     }
 }
@@ -375,7 +358,7 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     }
     widen_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
-    turn_ratios(c->walk.now->count, groups, c->ratio, c->step);
+    qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->step);
     qsa_attend_fetch_scales(c->walk.fetch.cells);
     for (int64_t t = 0; t * TILE < unit->heads; t++) {
         int64_t heads = qsa_min(TILE, unit->heads - t * TILE);

@@ -168,21 +168,6 @@ QSA_SIMD void dots(chunk *c, int64_t heads, int64_t dim) {
     }
 }
 
-/* qsa_attend_ratios() of each group, from turned scales, in place. */
-QSA_SIMD void make_ratios(chunk *c, int64_t groups) {
-    for (int64_t g = 0; g < groups; g++) {
-        vi largest = v_zero_bits();
-        for (int64_t j = 0; j < c->padded; j += V_LANES) { /* the pad repeats a cell */
-            largest = v_max_magnitude(largest, v_magnitude(v_load(c->ratio[g] + j)));
-        }
-        qsa_grid grid = qsa_grid_of(v_top_magnitude(largest));
-        c->grid_step[g] = grid.step;
-        for (int64_t j = 0; j < c->padded; j += V_LANES) {
-            v_store(c->ratio[g] + j, grid.inverse > 0.0f ? v_mul(v_load(c->ratio[g] + j), v_set(grid.inverse)) : v_set(0.0f));
-        }
-    }
-}
-
 /* p of one head on the grid of group g. */
 QSA_SIMD void weigh(chunk *c, int64_t g, int64_t h) {
     int32_t integer[QSA_CHUNK_MAX] = {0};
@@ -267,7 +252,7 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     c->padded = qsa_attend_pad(c->walk.now, CELLS);
     turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
-    make_ratios(c, groups);
+    qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
     qsa_attend_fetch_scales(c->walk.fetch.cells);
     dots(c, unit->heads, dim);
     for (int64_t h = 0; h < unit->heads; h++) {

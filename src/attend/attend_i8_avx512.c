@@ -254,7 +254,7 @@ QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int firs
     c->padded = qsa_attend_pad(c->walk.now, 16);
     turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
-    turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
+    qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
     qsa_attend_fetch_scales(c->walk.fetch.cells);
     dots(c, unit->heads, groups);
     for (int64_t h = 0; h < unit->heads; h++) {

@@ -76,23 +76,6 @@ QSA_SIMD void turn_scales(const uint16_t *const *scale, int64_t count, int64_t g
     }
 }
 
-/* qsa_attend_ratios() of each group, from turned scales; in place. Behind `count` cells r is 0. */
-QSA_SIMD void turn_ratios(int64_t count, int64_t groups, float scale[][QSA_CHUNK_MAX], float step[QSA_GROUPS_MAX]) {
-    for (int64_t g = 0; g < groups; g++) {
-        vf x[4];
-        vi largest = v_zero_bits();
-        for (int i = 0; i < 4; i++) {
-            x[i] = v_load_n(scale[g] + 16 * i, qsa_max(0, qsa_min(16, count - 16 * i)));
-            largest = v_max_magnitude(largest, v_magnitude(x[i]));
-        }
-        qsa_grid grid = qsa_grid_of(v_top_magnitude(largest));
-        step[g] = grid.step;
-        for (int i = 0; i < 4; i++) {
-            v_store(scale[g] + 16 * i, grid.inverse > 0.0f ? v_mul(x[i], v_set(grid.inverse)) : v_set(0.0f));
-        }
-    }
-}
-
 /* Weights of one head and group, as integers. p is 0 where it was NaN. */
 QSA_SIMD void weights(const float p[QSA_CHUNK_MAX], const float ratio[QSA_CHUNK_MAX], __m512i w[4]) {
     for (int i = 0; i < 4; i++) {

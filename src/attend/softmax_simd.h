@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* The softmax of one head's chunk, and how a chunk joins a part: text for any vocabulary of runtime/simd.h. */
+/* The softmax of one head's chunk, how a chunk joins a part, and the weights of p.v for int8: text for any vocabulary of runtime/simd.h. */
 #ifndef QSA_ATTEND_SOFTMAX_SIMD_H
 #define QSA_ATTEND_SOFTMAX_SIMD_H
+
+#include "attend/attend.h"
+#include "runtime/memory.h"
 
 /* s: [64]; its first `count` become p = exp(s - m), the rest up to the next multiple of 16 become 0. */
 QSA_SIMD void qsa_softmax(float *s, int64_t count, float *m, float *l) {
@@ -69,10 +72,26 @@ QSA_SIMD void qsa_softmax_head(float *s, int64_t count, int64_t dim, int first, 
 /* p as weights, [64]: 0 where it is NaN, or behind the last cell. */
 QSA_SIMD void qsa_softmax_weights(float *p, int64_t count) {
     vf zero = v_set(0.0f);
-    for (int64_t j = 0; j < 64; j += V_LANES) {
-        int64_t live = count - j < 0 ? 0 : count - j < V_LANES ? count - j : V_LANES;
-        vf x = v_load_n(p + j, live);
+    for (int64_t j = 0; j < QSA_CHUNK_MAX; j += V_LANES) {
+        vf x = v_load_n(p + j, qsa_max(0, qsa_min(V_LANES, count - j)));
         v_store(p + j, v_where_less(zero, x, x, zero));
+    }
+}
+
+/* qsa_attend_ratios() of each group, from scales [group][cell], in place. Behind `count` cells r is 0. */
+QSA_SIMD void qsa_turn_ratios(int64_t count, int64_t groups, float scale[][QSA_CHUNK_MAX], float step[QSA_GROUPS_MAX]) {
+    for (int64_t g = 0; g < groups; g++) {
+        vf x[QSA_CHUNK_MAX / V_LANES];
+        vi largest = v_zero_bits();
+        for (int64_t i = 0; i < QSA_CHUNK_MAX / V_LANES; i++) {
+            x[i] = v_load_n(scale[g] + i * V_LANES, qsa_max(0, qsa_min(V_LANES, count - i * V_LANES)));
+            largest = v_max_magnitude(largest, v_magnitude(x[i]));
+        }
+        qsa_grid grid = qsa_grid_of(v_top_magnitude(largest));
+        step[g] = grid.step;
+        for (int64_t i = 0; i < QSA_CHUNK_MAX / V_LANES; i++) {
+            v_store(scale[g] + i * V_LANES, grid.inverse > 0.0f ? v_mul(x[i], v_set(grid.inverse)) : v_set(0.0f));
+        }
     }
 }
 

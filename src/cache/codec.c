@@ -9,16 +9,6 @@
 
 enum { GROUP = 64 };
 
-int64_t qsa_kv_element(qsa_type type) {
-    switch (type) {
-    case QSA_F32: return 4;
-    case QSA_F16:
-    case QSA_BF16: return 2;
-    case QSA_I8_G64: return 1;
-    default: return 0;
-    }
-}
-
 static uint16_t group_scale(const float *x) {
     float absmax = 0.0f;
     for (int c = 0; c < GROUP; c++) {

@@ -3,10 +3,7 @@
 #ifndef QSA_CACHE_CODEC_H
 #define QSA_CACHE_CODEC_H
 
-#include <qsa/qsa.h>
-
-/* Bytes of an element; 0 for a type that K/V cannot have. */
-int64_t qsa_kv_element(qsa_type type);
+#include "runtime/numerics.h"
 
 /* x, encoded: [groups * 64]; scales: [groups], I8_G64 only. */
 void qsa_encode_head(qsa_type type, const float *x, int64_t groups, void *encoded, uint16_t *scales);

@@ -339,6 +339,7 @@ qsa_status qsa_sequence_keys(const qsa_sequence *sequence, int64_t layer, qsa_ke
         .type = cache->key_type,
         .layout = cache->page.screen ? QSA_KEYS_ROWS : QSA_KEYS_TILES,
         .data = qsa_cache_plane(cache, layer, QSA_PLANE_KEYS),
+        .block_stride = cache->page.keys / cache->page_blocks,
         .page_stride = cache->page.keys,
         .pages = sequence->pages,
         .page_blocks = cache->page_blocks,

@@ -2,6 +2,16 @@
 /* Square root, exp, log, sine and cosine in plain double arithmetic, and the two model operations made of them. */
 #include "runtime/numerics.h"
 
+int64_t qsa_kv_element(qsa_type type) {
+    switch (type) {
+    case QSA_F32: return 4;
+    case QSA_F16:
+    case QSA_BF16: return 2;
+    case QSA_I8_G64: return 1;
+    default: return 0;
+    }
+}
+
 double qsa_sqrt(double x) {
     if (!(x > 0)) {
         return 0;

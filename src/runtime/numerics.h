@@ -22,6 +22,9 @@ static inline float qsa_from_bits(uint32_t bits) {
     return x;
 }
 
+/* Bytes of an element of K or V; 0 for a type that these cannot have. */
+int64_t qsa_kv_element(qsa_type type);
+
 #define QSA_INFINITY (qsa_from_bits(0x7f800000u))
 
 /*

@@ -43,10 +43,11 @@
 #include "runtime/simd_neon.h"
 #endif
 
-QSA_SIMD vf v_exp(vf x) {
+/* e^x = p * 2^n with n the integer nearest x log2 e: returns p; *shifted is QSA_EXP_MAGIC + n. */
+QSA_SIMD vf v_exp_fraction(vf x, vf *shifted) {
     vf magic = v_set(QSA_EXP_MAGIC);
-    vf shifted = v_fma(x, v_set(QSA_EXP_LOG2E), magic);
-    vf n = v_sub(shifted, magic);
+    *shifted = v_fma(x, v_set(QSA_EXP_LOG2E), magic);
+    vf n = v_sub(*shifted, magic);
     vf r = v_fma(n, v_set(-QSA_EXP_LN2_HIGH), x);
     r = v_fma(n, v_set(-QSA_EXP_LN2_LOW), r);
     vf p = v_set(QSA_EXP_C7);
@@ -56,7 +57,11 @@ QSA_SIMD vf v_exp(vf x) {
     p = v_fma(p, r, v_set(QSA_EXP_C3));
     p = v_fma(p, r, v_set(QSA_EXP_C2));
     p = v_fma(p, r, v_set(1.0f));
-    p = v_fma(p, r, v_set(1.0f));
+    return v_fma(p, r, v_set(1.0f));
+}
+
+QSA_SIMD vf v_exp(vf x) {
+    vf shifted, p = v_exp_fraction(x, &shifted);
     vf result = v_mul(p, v_exponent(shifted));
     result = v_where_less(x, v_set(QSA_EXP_LOW), v_set(0.0f), result);
     return v_where_less(v_set(QSA_EXP_HIGH), x, v_set(QSA_INFINITY), result);

@@ -153,10 +153,8 @@ static void add_row(qsa_wave *wave, const qsa_item *item, int64_t t, size_t slic
     };
     row->parts = qsa_div_up(n_ids, row->in_part);
     row->ids = item->ids ? item->ids + t * item->id_stride : a->contract == QSA_DENSE ? NULL : row->selected;
-    qsa_keys keys;
     (void)qsa_sequence_kv(item->sequence, a->layer, &row->kv, NULL);
-    (void)qsa_sequence_keys(item->sequence, a->layer, &keys, NULL);
-    (void)qsa_keys_resolve(&cache->shape, &keys, &row->keys, NULL);
+    (void)qsa_sequence_keys(item->sequence, a->layer, &row->keys, NULL);
     wave->rows++;
 }
 
