@@ -230,7 +230,7 @@ static void a_missing_instruction_set_is_refused(void **state) {
 static void full_disks_are_noticed(void **state) {
     (void)state;
     static const char *const lines[] = {
-        "info", "info --json", "help", "inspect " F32_FILE, "completion bash", "run -n 1 " F32_FILE};
+        "info", "info --json", "help", "--version", "inspect " F32_FILE, "completion bash", "run -n 1 " F32_FILE};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char line[2048];
         snprintf(line, sizeof line, "test -w /dev/full || exit 77; '%s' %s >/dev/full", QSA_COMMAND, lines[i]);

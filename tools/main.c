@@ -24,13 +24,18 @@ static int no_such_command(const char *name) {
     return complain(NULL, "there is no command '%s': see `qsa --help`", name);
 }
 
+/* What was printed is on its way, or that is said. */
+static int printed(const char *command) {
+    return fflush(stdout) ? complain(command, "stdout cannot be written") : EXIT_OK;
+}
+
 static int run_help(int argc, char **argv) {
     const subcommand *c = argc > 2 ? find_command(argv[2]) : NULL;
     if (argc > 2 && !c && strcmp(argv[2], "help") != 0) {
         return no_such_command(argv[2]);
     }
     print_help(stdout, c);
-    return fflush(stdout) ? complain(NULL, "stdout cannot be written") : EXIT_OK;
+    return printed(NULL);
 }
 
 int main(int argc, char **argv) {
@@ -40,7 +45,7 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
         printf("qsa %s\n", qsa_version());
-        return EXIT_OK;
+        return printed(NULL);
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         return run_help(argc, argv);
@@ -56,7 +61,7 @@ int main(int argc, char **argv) {
     }
     if (option_given(&args, "help")) {
         print_help(stdout, c);
-        return fflush(stdout) ? complain(c->name, "stdout cannot be written") : EXIT_OK;
+        return printed(c->name);
     }
     return c->run(&args);
 }
