@@ -227,6 +227,8 @@ static void append_refuses(void **state) {
         BAD_I64(OPTIONS, qsa_append_args, cells, INT64_MAX - LENGTH, QSA_E_CAPACITY, "cells is"),
         NO_PTR(OPTIONS, qsa_append_args, k, "k is NULL"),
         NO_PTR(OPTIONS, qsa_append_args, v, "v is NULL"),
+        AND_NULL(OPTIONS, qsa_append_args, raw_index),
+        SPOIL(uintptr_t, OPTIONS, qsa_append_args, rotation, (uintptr_t)cells.q, QSA_E_ARGUMENT, "rotation is given"),
     };
     CHECK_REFUSALS(&call, rows);
     args.cells = 0, args.k = args.v = args.raw_index = NULL;
@@ -242,7 +244,7 @@ static void append_refuses_positions_without_a_rotation(void **state) {
     (void)state;
     qsa_cache_options options = sample_options(&cells, QSA_F32, QSA_F32, CAPACITY);
     options.rope.table = cells.q;
-    options.rope.positions = 101; /* the block at 100 is the last */
+    options.rope.positions = 101; /* the block at 100 is the last; its cells are 100..103 */
     qsa_cache *cache = sample_cache(context, &options);
     qsa_sequence *sequence = sample_sequence(cache);
     qsa_append_args args = sample_append_args(&cells, 0, 0, 108);
@@ -250,10 +252,13 @@ static void append_refuses_positions_without_a_rotation(void **state) {
     assert_int_equal(qsa_append(sequence, &args, &error), QSA_E_ARGUMENT);
     assert_non_null(strstr(error.message, "position is 104"));
     assert_int_equal(qsa_sequence_length(sequence, 0), 0);
-    sample_append(sequence, &cells, 0, 0, 107);
-    args = sample_append_args(&cells, 0, 107, 1);
+    sample_append(sequence, &cells, 0, 0, 104);
+    args = sample_append_args(&cells, 0, 104, 1);
     assert_int_equal(qsa_append(sequence, &args, &error), QSA_E_ARGUMENT);
-    assert_int_equal(qsa_sequence_length(sequence, 0), 107);
+    assert_int_equal(qsa_sequence_length(sequence, 0), 104);
+    args.rotation = cells.q; /* the caller's own needs no table */
+    assert_int_equal(qsa_append(sequence, &args, &error), QSA_OK);
+    args = sample_append_args(&cells, 0, 108, 1);
     args.raw_index = NULL; /* no block key, no position */
     assert_int_equal(qsa_append(sequence, &args, &error), QSA_OK);
     qsa_sequence_destroy(sequence);
@@ -284,6 +289,16 @@ static qsa_status run_truncate(void *state, qsa_error *error) {
     qsa_status status = qsa_truncate(p->sequence, p->length, error);
     if (!status) {
         *(int64_t *)p->view = qsa_sequence_length(p->sequence, 0);
+    }
+    return status;
+}
+
+static qsa_status run_fork(void *state, qsa_error *error) {
+    const view_call *p = state;
+    qsa_status status = qsa_sequence_fork(p->sequence, p->length, p->made, error);
+    if (!status) {
+        *(int64_t *)p->view = qsa_sequence_length(*p->made, 1);
+        qsa_sequence_destroy(*p->made);
     }
     return status;
 }
@@ -334,6 +349,15 @@ static void views_and_sequences_refuse(void **state) {
         BAD_I64(P, view_call, length, 1, QSA_E_STATE, "length is 1"), /* the raw keys of cell 0 are gone */
     };
     CHECK_REFUSALS(&call, truncate_rows);
+    call.run = run_fork;
+    const refusal fork_rows[] = {
+        NO_PTR(P, view_call, sequence, "source is NULL"),
+        NO_PTR(P, view_call, made, "fork is NULL"),
+        BAD_I64(P, view_call, length, -1, QSA_E_ARGUMENT, "length is -1"),
+        BAD_I64(P, view_call, length, INT64_MIN, QSA_E_ARGUMENT, "length is"),
+        BAD_I64(P, view_call, length, 1, QSA_E_STATE, "length is 1"),
+    };
+    CHECK_REFUSALS(&call, fork_rows);
     call.run = run_sequence_create;
     const refusal create_rows[] = {
         NO_PTR(P, view_call, cache, "cache is NULL"),

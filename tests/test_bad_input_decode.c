@@ -118,7 +118,7 @@ static void plans_of_any_size_do_not_overflow(void **state) {
 
 /* ------------------------------------------------------------------------------------------------ decode */
 
-enum { P, ARGS, ITEMS, OWN_IDS, OWN_COUNTS };
+enum { P, ARGS, ITEMS, OWN_IDS, OWN_COUNTS, LIST_OF, SEEN };
 
 typedef struct decode_call {
     qsa_cache *cache;
@@ -150,6 +150,7 @@ static void decode_refuses(void **state) {
     }
     items[1].ids = own[0];
     items[1].n_ids = own_counts;
+    int64_t list_of[ROWS] = {0, 2, 2}, seen[ROWS] = {LENGTH - 2, 0, LENGTH - 1};
     QSA_INIT(qsa_decode_args, args);
     args.layer = 1;
     args.items = items;
@@ -161,7 +162,9 @@ static void decode_refuses(void **state) {
                  [ARGS] = {&args, sizeof args},
                  [ITEMS] = {items, sizeof items},
                  [OWN_IDS] = {own, sizeof own},
-                 [OWN_COUNTS] = {own_counts, sizeof own_counts}},
+                 [OWN_COUNTS] = {own_counts, sizeof own_counts},
+                 [LIST_OF] = {list_of, sizeof list_of},
+                 [SEEN] = {seen, sizeof seen}},
         .result = {{made[0].out, made[0].out_bytes},
                    {made[0].ids, made[0].id_bytes},
                    {made[1].out, made[1].out_bytes},
@@ -235,6 +238,22 @@ static void decode_refuses(void **state) {
         SPOIL_AT(int32_t, OWN_IDS, 2 * IDS, INT32_MAX, QSA_E_ARGUMENT, "items[1].ids[2][0] is"),
     };
     CHECK_REFUSALS(&call, item_rows);
+    items[1].lists = ROWS, items[1].list_of = list_of, items[1].seen = seen, items[1].id_stride = IDS + 3;
+    items[1].ids_out = NULL;
+    made[1].id_bytes = 0;
+    const refused_call listed = call;
+    const refusal list_rows[] = {
+        ITEM(1, lists, -1, "items[1].lists is -1"),
+        ITEM(1, lists, INT64_MAX, "items[1].id_stride is"),
+        ITEM(1, lists, 2, "items[1]: row 1 reads list 2: expected 0..1"),
+        SPOIL_AT(int64_t, LIST_OF, 1, -1, QSA_E_ARGUMENT, "items[1]: row 1 reads list -1"),
+        SPOIL_AT(int64_t, LIST_OF, 0, ROWS, QSA_E_ARGUMENT, "items[1]: row 0 reads list 3"),
+        SPOIL_AT(int64_t, LIST_OF, 2, INT64_MAX, QSA_E_ARGUMENT, "items[1]: row 2 reads list"),
+        SPOIL_AT(int64_t, SEEN, 2, -1, QSA_E_ARGUMENT, "items[1].seen[2] is -1"),
+        SPOIL_AT(int64_t, SEEN, 0, LENGTH - 1, QSA_E_ARGUMENT, "items[1].seen[0] is 149: expected 0..148, what row 0"),
+        SPOIL_AT(int64_t, SEEN, 2, 5, QSA_E_ARGUMENT, "items[1].ids[2][0] is"), /* an id behind what was seen */
+    };
+    CHECK_REFUSALS(&listed, list_rows);
     free(args.workspace);
     sample_result_free(&made[0]), sample_result_free(&made[1]);
 }
@@ -250,11 +269,14 @@ static void workspaces_of_one_row_are_enough(void **state) {
     QSA_INIT(qsa_decode_args, args);
     args.items = &item;
     args.item_count = 1;
-    args.contract = QSA_CELLS;
     args.workspace = sample_workspace(cache, QSA_CELLS, 1, LENGTH, &args.workspace_bytes);
     size_t enough = args.workspace_bytes;
-    assert_int_equal(qsa_plan(cache, QSA_CELLS, 1, 40, 0, 0, &args.workspace_bytes, NULL), QSA_OK);
+    args.contract = QSA_DENSE;
+    item.ids_out = NULL;
+    assert_int_equal(qsa_plan(cache, QSA_DENSE, 1, 40, 0, 0, &args.workspace_bytes, NULL), QSA_OK);
     assert_int_equal(qsa_decode(cache, &args, &error), QSA_E_CAPACITY);
+    args.contract = QSA_CELLS;
+    item.ids_out = waves.ids;
     args.workspace_bytes = enough;
     sample_ok(qsa_decode(cache, &args, &error), &error);
     sample_same_bits(&whole, &waves);

@@ -26,8 +26,9 @@
  *   - Sizes, counts and strides are int64_t, in the unit their comment names. Float arrays must be 4-byte aligned.
  *   - Same inputs, same bits out: for every CPU level, thread count, batch, page size and key layout.
  *   - The library never prints, exits, aborts, reads the environment or keeps global state.
- *   - Thread safety: a context may be used by many threads at once. A cache too, except qsa_cache_destroy(). A sequence is
- *     used by one thread at a time; different sequences of one cache may be used at the same time.
+ *   - Thread safety: a context may be used by many threads at once. A cache too, except qsa_cache_destroy(). Different
+ *     sequences may be used at the same time, also where they share pages. Of one sequence, calls that take it as const
+ *     (decode, fork, save, views) may run at the same time; one that changes it (append, truncate, destroy) runs alone.
  */
 #ifndef QSA_QSA_H
 #define QSA_QSA_H
@@ -69,7 +70,7 @@ typedef enum qsa_status {
     QSA_E_CAPACITY = 4,    /* the cache has not enough free pages, or the workspace is too small */
     QSA_E_STATE = 5,       /* the object is not in a state that allows this (index keys missing, cells gone) */
     QSA_E_UNSUPPORTED = 6, /* this CPU or this build lacks what was asked for */
-    QSA_E_IO = 7,          /* the operating system refused to open or read a file */
+    QSA_E_IO = 7,          /* the operating system or a caller's callback refused to open, read or write */
     QSA_E_FORMAT = 8       /* a file is truncated, malformed, or not what it says */
 } qsa_status;
 
@@ -383,10 +384,12 @@ typedef struct qsa_cache_stats {
     size_t size;
     int64_t pages;            /* in all */
     int64_t pages_free;       /* held by no sequence */
+    int64_t pages_shared;     /* held by two sequences or more */
+    int64_t pages_copied;     /* since the cache was created: written to while shared */
     int64_t page_cells;       /* cells in a page */
     int64_t bytes_per_cell;   /* of one layer: qsa_bytes_per_cell(), and what screening takes */
     int64_t bytes_held;       /* taken from the allocator by the cache and its sequences, all layers */
-    int64_t bytes_used;       /* of pages that sequences hold, all layers */
+    int64_t bytes_used;       /* of pages that sequences hold, all layers; a shared page counts once */
     int64_t sequences;        /* alive */
     int64_t block_keys_built; /* since the cache was created; one step of k cells builds at most ceil(k / block) + 1 a layer */
 } qsa_cache_stats;
@@ -396,6 +399,14 @@ QSA_API qsa_status qsa_cache_get_stats(const qsa_cache *cache, qsa_cache_stats *
 QSA_API qsa_status qsa_sequence_create(qsa_cache *cache, qsa_sequence **sequence, qsa_error *error);
 QSA_API void qsa_sequence_destroy(qsa_sequence *sequence);
 
+/*
+ * A new sequence with the first `length` cells of each layer of `source` (all of a layer that is shorter). The two share the
+ * pages of these cells; whichever of them, or of later forks, first writes to a shared page takes a page of its own and copies
+ * that page's cells (QSA_E_CAPACITY of qsa_append() where none is free). Neither sees what the other appends or truncates.
+ * Which lengths work: as in qsa_truncate(). Takes memory for one sequence, and no pages.
+ */
+QSA_API qsa_status qsa_sequence_fork(const qsa_sequence *source, int64_t length, qsa_sequence **fork, qsa_error *error);
+
 /* Cells of a layer; -1 for a bad argument. */
 QSA_API int64_t qsa_sequence_length(const qsa_sequence *sequence, int64_t layer);
 
@@ -403,6 +414,9 @@ QSA_API int64_t qsa_sequence_length(const qsa_sequence *sequence, int64_t layer)
  * Appends `cells` cells to one layer. Layers grow apart (a model appends to one, decodes it, then goes on to the next).
  * raw_index NULL stores K/V alone: the layer then has no block keys from here on, and a decode that would need them is
  * refused with QSA_E_STATE until a truncate removes those cells. QSA_E_CAPACITY: not enough pages; nothing was changed.
+ * rotation is for positions that are not the cell's rank, such as those of image tokens, of which many share one. Blocks are
+ * cut by rank all the same, and a block's key turns by the rotation of its first cell. Without it, every cell's block must
+ * begin at a position that the cache's rope has.
  */
 typedef struct qsa_append_args {
     size_t size;
@@ -411,6 +425,7 @@ typedef struct qsa_append_args {
     const float *k;         /* [cells][kv_heads][head_dim], normed and rotated */
     const float *v;         /* [cells][kv_heads][head_dim] */
     const float *raw_index; /* [cells][index_dim] as projected, or NULL */
+    const float *rotation;  /* [cells][rope.dims / 2][2] = {cos, sin} of the index key at each cell's position; NULL: of its rank */
 } qsa_append_args;
 QSA_API qsa_status qsa_append(qsa_sequence *sequence, const qsa_append_args *args, qsa_error *error);
 
@@ -437,11 +452,21 @@ typedef struct qsa_item {
     const float *gate;       /* [rows][q_heads][head_dim], or NULL */
     const float *iq;         /* [rows][index_heads][index_dim], normed and rotated; may be NULL where no row needs scores */
     void *out;               /* [rows] of q_heads * head_dim values of out_type, packed */
-    const int32_t *ids;      /* attend these instead of selecting: [rows][id_stride], holes allowed; or NULL */
-    const int64_t *n_ids;    /* [rows] entries of ids; NULL: id_stride */
+    const int32_t *ids;      /* attend these instead of selecting: lists of id_stride entries, holes allowed; or NULL */
+    const int64_t *n_ids;    /* entries of each list; NULL: id_stride */
+    int64_t lists;           /* of ids; 0: one a row */
+    const int64_t *list_of;  /* [rows] the list that each row reads; NULL: row t reads list t */
+    const int64_t *seen;     /* of each list: behind its entries, its rows read cells seen .. own cell, too; NULL: the list alone */
     int64_t id_stride;       /* of ids and ids_out, entries */
     int32_t *ids_out;        /* [rows][id_stride] out: the selected cells, then -1; NULL: not wanted. id_stride >= the widest row */
 } qsa_item;
+
+/*
+ * A later draft step may reuse what an earlier step selected instead of scoring: keep ids_out of (sequence, row), pass it as
+ * `ids` of an item of that sequence, and as `seen` the visible cells of the row that selected it; the cells that came since
+ * are then read as a tail. Lists are the caller's own, so nothing a later layer or step does can change them. Every entry
+ * of a list must be below `seen`, and `seen` at most the visible cells of its rows.
+ */
 
 typedef struct qsa_decode_args {
     size_t size;
@@ -458,8 +483,9 @@ typedef struct qsa_decode_args {
 } qsa_decode_args;
 
 /* Bytes of workspace that qsa_decode() needs for any call of up to `rows` rows in all, each of up to `cells` visible cells
- * (and up to `cells` ids of its own). More rows than are planned for run in waves, a little slower; longer rows are refused
- * with QSA_E_CAPACITY. chunk, fold: as in qsa_decode_args. */
+ * (and up to `cells` ids of its own; where `seen` adds cells, up to qsa_width() + 64 with them, that of QSA_BLOCKS for QSA_DENSE).
+ * More rows than are planned for run in waves, a little slower; longer rows are refused with QSA_E_CAPACITY. chunk, fold: as in
+ * qsa_decode_args. */
 QSA_API qsa_status qsa_plan(const qsa_cache *cache, qsa_contract contract, int64_t rows, int64_t cells, int64_t chunk,
                             int64_t fold, size_t *workspace_bytes, qsa_error *error);
 

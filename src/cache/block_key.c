@@ -67,18 +67,17 @@ static float round_to(qsa_type type, float x) {
     return type == QSA_BF16 ? qsa_bf16_to_f32(qsa_f32_to_bf16(x)) : x;
 }
 
-void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, int64_t position, float *key) {
-    float cos_sin[QSA_INDEX_DIM_MAX], share = 1.0f / (float)recipe->block; /* a power of two: exact */
+void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, const float *turn, float *key) {
+    float share = 1.0f / (float)recipe->block; /* a power of two: exact */
     for (int64_t c = 0; c < recipe->dim; c++) {
-        float sum = raw[0][c];
+        float sum = raw[0][c]; /* NOLINT(clang-analyzer-core.NullDereference): a block has 2 cells or more */
         for (int64_t i = 1; i < recipe->block; i++) {
             sum += raw[i][c];
         }
         key[c] = round_to(recipe->type, sum * share);
     }
     qsa_rms_norm(key, recipe->norm_weight, recipe->eps, recipe->dim, key);
-    qsa_rope_angles(&recipe->rope, position, cos_sin);
-    qsa_rope_apply(key, cos_sin, recipe->rope.dims);
+    qsa_rope_apply(key, turn, recipe->rope.dims);
     for (int64_t c = 0; c < recipe->dim; c++) {
         key[c] = round_to(recipe->type, key[c]);
     }
@@ -97,11 +96,12 @@ static void block_keys_item(void *arg, int64_t b) {
     const block_keys_call *call = arg;
     int64_t block = call->recipe.block, dim = call->recipe.dim;
     const float *raw[QSA_BLOCK_MAX];
-    float key[QSA_INDEX_DIM_MAX];
+    float turn[QSA_INDEX_DIM_MAX], key[QSA_INDEX_DIM_MAX];
     for (int64_t i = 0; i < block; i++) {
         raw[i] = call->args->raw + (b * block + i) * dim;
     }
-    qsa_block_key(&call->recipe, raw, position_of(call, b), key);
+    qsa_rope_angles(&call->recipe.rope, position_of(call, b), turn);
+    qsa_block_key(&call->recipe, raw, turn, key);
     if (call->recipe.type == QSA_F32) {
         memcpy((float *)call->args->keys + b * dim, key, (size_t)dim * sizeof *key);
         return;

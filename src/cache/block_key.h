@@ -15,8 +15,9 @@ typedef struct qsa_block_key_recipe {
     qsa_type type;            /* F32 or BF16 */
 } qsa_block_key_recipe;
 
-/* raw: [block] pointers to [dim]. key: [dim] f32 values that the type holds exactly. */
-void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, int64_t position, float *key);
+/* raw: [block] pointers to [dim]. turn: [rope.dims / 2][2] = {cos, sin} of the first cell. key: [dim] f32 values that the type
+ * holds exactly. */
+void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, const float *turn, float *key);
 
 /* Fills defaults and checks against the widths that are to be rotated. rope NULL, or all zero: the defaults. */
 qsa_status qsa_rope_resolve(const qsa_rope *rope, int64_t dim_limit, qsa_rope *out, qsa_error *error);

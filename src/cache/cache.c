@@ -90,6 +90,7 @@ static void size_cache(qsa_cache *c, const qsa_cache_options *o) {
     c->page_blocks = o->page_cells / o->shape.block;
     c->pages = qsa_div_up(o->capacity, o->page_cells);
     c->rollback = o->rollback;
+    c->turn_rows = qsa_div_up(o->rollback, o->shape.block);
     c->page.kv = o->shape.kv_heads * o->page_cells * o->shape.head_dim * qsa_kv_element(o->kv_type);
     c->page.scales = o->kv_type == QSA_I8_G64 ? qsa_round_up(o->shape.kv_heads * o->page_cells * groups * 2, PLANE_ALIGN) : 0;
     c->page.keys = c->page_blocks * o->shape.index_dim * (o->key_type == QSA_F32 ? 4 : 2);
@@ -99,6 +100,7 @@ static void size_cache(qsa_cache *c, const qsa_cache_options *o) {
     c->bytes = all < 0 ? 0 : (size_t)all;
     c->norm_bytes = (size_t)(c->layers * o->shape.index_dim) * sizeof(float);
     c->free_bytes = (size_t)c->pages * sizeof(int32_t);
+    c->info_bytes = (size_t)c->pages * sizeof(qsa_page_info);
 }
 
 static void release_parts(qsa_cache *c) {
@@ -106,6 +108,7 @@ static void release_parts(qsa_cache *c) {
     qsa_release(allocator, c->planes, c->bytes, PLANE_ALIGN);
     qsa_release(allocator, c->norms, c->norm_bytes, PLANE_ALIGN);
     qsa_release(allocator, c->free_pages, c->free_bytes, PLANE_ALIGN);
+    qsa_release(allocator, c->page_info, c->info_bytes, PLANE_ALIGN);
     qsa_release(allocator, c, sizeof *c, PLANE_ALIGN);
 }
 
@@ -129,7 +132,8 @@ qsa_status qsa_cache_create(qsa_context *context, const qsa_cache_options *optio
     c->planes = c->bytes ? qsa_allocate(allocator, c->bytes, PLANE_ALIGN) : NULL;
     c->norms = qsa_allocate(allocator, c->norm_bytes, PLANE_ALIGN);
     c->free_pages = qsa_allocate(allocator, c->free_bytes, PLANE_ALIGN);
-    if (!c->planes || !c->norms || !c->free_pages) {
+    c->page_info = qsa_allocate(allocator, c->info_bytes, PLANE_ALIGN);
+    if (!c->planes || !c->norms || !c->free_pages || !c->page_info) {
         qsa_fail(error, QSA_E_MEMORY, "%zu bytes for %lld pages of %lld cells in %lld layers were refused", c->bytes,
                  (long long)c->pages, (long long)c->page_cells, (long long)c->layers);
         release_parts(c);
@@ -140,6 +144,7 @@ qsa_status qsa_cache_create(qsa_context *context, const qsa_cache_options *optio
         .block = o.shape.block, .dim = o.shape.index_dim, .norm_weight = c->norms, .eps = o.eps, .rope = o.rope, .type = o.key_type};
     for (int64_t i = 0; i < c->pages; i++) {
         c->free_pages[i] = (int32_t)(c->pages - 1 - i); /* page 0 on top */
+        c->page_info[i] = (qsa_page_info){.holders = 0, .copy_of = -1};
     }
     c->free_count = c->pages;
     pthread_mutex_init(&c->lock, NULL);
@@ -165,9 +170,11 @@ qsa_status qsa_cache_get_stats(const qsa_cache *cache, qsa_cache_stats *stats, q
         .size = sizeof *stats,
         .pages = c->pages,
         .pages_free = c->free_count,
+        .pages_shared = c->shared_count,
+        .pages_copied = c->pages_copied,
         .page_cells = c->page_cells,
         .bytes_per_cell = qsa_bytes_per_cell(&c->shape, c->kv_type, c->key_type) + c->page.screen / c->page_cells,
-        .bytes_held = (int64_t)(c->bytes + c->norm_bytes + c->free_bytes + sizeof *c) + c->sequence_bytes,
+        .bytes_held = (int64_t)(c->bytes + c->norm_bytes + c->free_bytes + c->info_bytes + sizeof *c) + c->sequence_bytes,
         .bytes_used = (c->pages - c->free_count) * (c->layer_bytes / c->pages) * c->layers,
         .sequences = c->sequences,
         .block_keys_built = c->block_keys_built,

@@ -22,22 +22,29 @@ typedef struct qsa_page_layout {
     int64_t screen; /* 0: no screening */
 } qsa_page_layout;
 
+typedef struct qsa_page_info {
+    int32_t holders; /* sequences; 0: free */
+    int32_t copy_of; /* the page whose cells are being copied to this one, or -1 */
+} qsa_page_info;
+
 struct qsa_cache {
     qsa_context *context;
     qsa_shape shape;
     qsa_type kv_type, key_type;
-    int64_t layers, page_cells, page_blocks, pages, rollback;
+    int64_t layers, page_cells, page_blocks, pages, rollback, turn_rows;
     qsa_page_layout page;
     qsa_block_key_recipe recipe; /* norm_weight: of layer 0; the others follow, index_dim apart */
 
     char *planes;          /* [layers]{k, v, k_scale, v_scale, keys, screen}, each of all pages */
     int64_t layer_bytes;
     float *norms;          /* [layers][index_dim] */
-    size_t bytes, norm_bytes, free_bytes;
+    size_t bytes, norm_bytes, free_bytes, info_bytes;
 
-    pthread_mutex_t lock;  /* all below */
-    int32_t *free_pages;   /* a stack */
-    int64_t free_count;
+    pthread_mutex_t lock;     /* all below, but for the copy_of of pages with one holder */
+    int32_t *free_pages;      /* a stack */
+    int64_t free_count, shared_count;
+    qsa_page_info *page_info; /* [pages] */
+    int64_t pages_copied;
     int64_t sequences;
     int64_t sequence_bytes;
     int64_t block_keys_built;
@@ -48,6 +55,7 @@ typedef struct qsa_sequence_layer {
     int64_t keyed;  /* leading cells that came with raw index keys */
     int64_t raw_low; /* raw keys of cells raw_low .. keyed - 1 are in the ring */
     float *ring;    /* [rollback][index_dim], cell c at c % rollback */
+    float *turns;   /* [turn_rows][rope.dims] {cos, sin} of the first cell of block b at b % turn_rows, where its raw key is kept */
 } qsa_sequence_layer;
 
 struct qsa_sequence {
@@ -57,6 +65,9 @@ struct qsa_sequence {
     size_t bytes;
     qsa_sequence_layer layer[]; /* [layers] */
 };
+
+/* Whether a layer can be cut to `length` cells (qsa_truncate, qsa_sequence_fork, qsa_sequence_save). */
+qsa_status qsa_sequence_check_cut(const qsa_sequence *sequence, int64_t length, qsa_error *error);
 
 /* Start of a plane of a layer. */
 enum { QSA_PLANE_K, QSA_PLANE_V, QSA_PLANE_K_SCALE, QSA_PLANE_V_SCALE, QSA_PLANE_KEYS, QSA_PLANE_SCREEN };

@@ -9,26 +9,50 @@
 
 enum { ALIGN = 64 };
 
+/* The list of ids that row t was given. */
+static int64_t list_of(const qsa_item *item, int64_t t) {
+    return item->list_of ? item->list_of[t] : t;
+}
+
+static int64_t list_length(const qsa_item *item, int64_t list) {
+    return item->n_ids ? item->n_ids[list] : item->id_stride;
+}
+
 static int64_t ids_of(const qsa_cache *cache, const qsa_decode_args *a, const qsa_item *item, int64_t t, int64_t n) {
     if (item->ids) {
-        return item->n_ids ? item->n_ids[t] : item->id_stride;
+        int64_t list = list_of(item, t);
+        return list_length(item, list) + (item->seen ? n - item->seen[list] : 0);
     }
     return qsa_width(&cache->shape, a->contract, n);
+}
+
+static qsa_slice slice_of(const qsa_cache *cache, const qsa_decode_args *a, const qsa_item *item, int64_t t, int64_t n) {
+    int64_t n_ids = ids_of(cache, a, item, t, n), put_together = item->ids && item->seen ? n_ids : 0;
+    return qsa_slice_of(cache, a->contract, n, n_ids, put_together, a->chunk ? a->chunk : QSA_CHUNK_MAX, a->fold);
 }
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
 static qsa_status check_list(const qsa_item *item, int64_t i, int64_t t, int64_t n, qsa_error *error) {
-    int64_t count = item->n_ids ? item->n_ids[t] : item->id_stride;
+    int64_t list = list_of(item, t), lists = item->lists ? item->lists : item->rows;
+    if (list < 0 || list >= lists) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld]: row %lld reads list %lld: expected 0..%lld", (long long)i, (long long)t,
+                        (long long)list, (long long)(lists - 1));
+    }
+    int64_t count = list_length(item, list), end = item->seen ? item->seen[list] : n;
     if (count < 0 || count > item->id_stride) {
-        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].n_ids[%lld] is %lld: expected 0..%lld", (long long)i, (long long)t,
+        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].n_ids[%lld] is %lld: expected 0..%lld", (long long)i, (long long)list,
                         (long long)count, (long long)item->id_stride);
     }
+    if (end < 0 || end > n) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].seen[%lld] is %lld: expected 0..%lld, what row %lld sees", (long long)i,
+                        (long long)list, (long long)end, (long long)n, (long long)t);
+    }
     for (int64_t j = 0; j < count; j++) {
-        int64_t id = item->ids[t * item->id_stride + j];
-        if (id < -1 || id >= n) {
+        int64_t id = item->ids[list * item->id_stride + j];
+        if (id < -1 || id >= end) {
             return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].ids[%lld][%lld] is %lld: expected -1, or a cell in 0..%lld",
-                            (long long)i, (long long)t, (long long)j, (long long)id, (long long)(n - 1));
+                            (long long)i, (long long)list, (long long)j, (long long)id, (long long)(end - 1));
         }
     }
     return QSA_OK;
@@ -76,18 +100,20 @@ static qsa_status check_item(const qsa_cache *cache, const qsa_decode_args *a, i
         return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].%s is NULL with %lld rows", (long long)i, item->q ? "out" : "q",
                         (long long)item->rows);
     }
-    if (item->id_stride < 0 || !qsa_array_fits(item->rows, item->id_stride, 1)) {
+    if (item->lists < 0) {
+        return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].lists is %lld: expected 0 or more", (long long)i, (long long)item->lists);
+    }
+    if (item->id_stride < 0 || !qsa_array_fits(qsa_max(item->rows, item->lists), item->id_stride, 1)) {
         return qsa_fail(error, QSA_E_ARGUMENT, "items[%lld].id_stride is %lld with %lld rows: expected 0 or more, and at most 2^62 bytes",
                         (long long)i, (long long)item->id_stride, (long long)item->rows);
     }
-    int64_t chunk = a->chunk ? a->chunk : QSA_CHUNK_MAX;
     for (int64_t t = 0; t < item->rows; t++) {
         int64_t n = length - item->rows + t + 1;
         qsa_status status = check_row(cache, a, i, t, n, error);
         if (status) {
             return status;
         }
-        size_t end = qsa_slice_of(cache, a->contract, n, ids_of(cache, a, item, t, n), chunk, a->fold).end;
+        size_t end = slice_of(cache, a, item, t, n).end;
         *slice = end > *slice ? end : *slice;
     }
     return QSA_OK;
@@ -134,7 +160,7 @@ static void add_row(qsa_wave *wave, const qsa_item *item, int64_t t, size_t slic
     qsa_row *row = &wave->row[wave->rows];
     char *memory = (char *)a->workspace + (size_t)wave->rows * slice;
     int64_t n = item->sequence->layer[a->layer].length - item->rows + t + 1, n_ids = ids_of(cache, a, item, t, n);
-    qsa_slice cut = qsa_slice_of(cache, a->contract, n, n_ids, wave->chunk, a->fold);
+    qsa_slice cut = slice_of(cache, a, item, t, n);
     *row = (qsa_row){
         .item = item,
         .t = t,
@@ -152,7 +178,14 @@ static void add_row(qsa_wave *wave, const qsa_item *item, int64_t t, size_t slic
         .query_memory = memory + cut.query,
     };
     row->parts = qsa_div_up(n_ids, row->in_part);
-    row->ids = item->ids ? item->ids + t * item->id_stride : a->contract == QSA_DENSE ? NULL : row->selected;
+    if (item->ids) {
+        int64_t list = list_of(item, t);
+        row->given = item->ids + list * item->id_stride;
+        row->given_ids = list_length(item, list);
+        row->ids = item->seen ? row->selected : row->given;
+    } else {
+        row->ids = a->contract == QSA_DENSE ? NULL : row->selected;
+    }
     (void)qsa_sequence_kv(item->sequence, a->layer, &row->kv, NULL);
     (void)qsa_sequence_keys(item->sequence, a->layer, &row->keys, NULL);
     wave->rows++;

@@ -14,13 +14,19 @@ static size_t padded(int64_t bytes) {
     return (size_t)qsa_round_up(bytes, ALIGN);
 }
 
-qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n, int64_t n_ids, int64_t chunk, int64_t fold) {
+/* The longest list that a row is granted room for: what it selects, or was given and takes up again. */
+static int64_t listed_width(const qsa_shape *s, qsa_contract contract, int64_t n) {
+    return qsa_width(s, contract == QSA_DENSE ? QSA_BLOCKS : contract, n) + QSA_SEEN_MORE;
+}
+
+qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n, int64_t n_ids, int64_t put_together, int64_t chunk,
+                       int64_t fold) {
     const qsa_shape *s = &cache->shape;
-    int64_t scored = contract == QSA_DENSE ? 0 : n / s->block, listed = contract == QSA_DENSE ? 0 : qsa_width(s, contract, n);
+    int64_t scored = contract == QSA_DENSE ? 0 : n / s->block, listed = listed_width(s, contract, n);
     int64_t parts = fold ? qsa_div_up(n_ids, chunk * fold) : qsa_min(QSA_PARTS, qsa_div_up(n_ids, chunk));
     qsa_slice slice;
     slice.ids = padded((scored + QSA_TILE) * 4);
-    slice.prepared = slice.ids + padded(listed * 4);
+    slice.prepared = slice.ids + padded(qsa_max(listed, put_together) * 4);
     slice.partials = slice.prepared + qsa_prepared_bytes(s->q_heads / s->kv_heads, s->head_dim) * (size_t)s->kv_heads;
     slice.partials = padded((int64_t)slice.partials);
     slice.high = slice.partials + padded(parts * s->q_heads * (s->head_dim + 2) * 4);
@@ -36,9 +42,9 @@ qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n,
 
 /* The widest row is not the longest: BLOCKS grants up to block - 1 cells more to lengths that leave a tail. */
 static qsa_slice widest_slice(const qsa_cache *cache, qsa_contract contract, int64_t cells, int64_t chunk, int64_t fold) {
-    qsa_slice widest = qsa_slice_of(cache, contract, cells, cells, chunk, fold);
-    for (int64_t n = cells - 1; n > 0 && n > cells - cache->shape.block; n--) {
-        qsa_slice slice = qsa_slice_of(cache, contract, n, cells, chunk, fold);
+    qsa_slice widest = {.end = 0};
+    for (int64_t n = cells; n >= 0 && n > cells - cache->shape.block; n--) {
+        qsa_slice slice = qsa_slice_of(cache, contract, n, qsa_max(cells, listed_width(&cache->shape, contract, n)), 0, chunk, fold);
         widest = slice.end > widest.end ? slice : widest;
     }
     return widest;

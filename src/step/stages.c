@@ -13,6 +13,11 @@ static void select_row(const qsa_wave *wave, qsa_row *row) {
                           row->selected);
     } else if (!item->ids && wave->args->contract != QSA_DENSE) {
         qsa_select_row(kernels, &wave->cache->shape, wave->args->contract, row->scores, row->n, row->selected);
+    } else if (item->ids && item->seen) {
+        memcpy(row->selected, row->given, (size_t)row->given_ids * sizeof *row->selected);
+        for (int64_t i = row->given_ids; i < row->n_ids; i++) {
+            row->selected[i] = (int32_t)(row->n - row->n_ids + i);
+        }
     }
     if (!item->ids_out) {
         return;

@@ -30,8 +30,13 @@ typedef struct qsa_slice {
     size_t ids, prepared, partials, high, list, lows, query, end;
 } qsa_slice;
 
-/* n: visible cells; n_ids: the most ids that the row may read. */
-qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n, int64_t n_ids, int64_t chunk, int64_t fold);
+/* Cells that a plan allows to be read behind a given list besides those that a row selects. */
+enum { QSA_SEEN_MORE = 64 };
+
+/* n: visible cells; n_ids: the most ids that the row may read; put_together: ids that the row's list has with the cells behind it,
+ * or 0. */
+qsa_slice qsa_slice_of(const qsa_cache *cache, qsa_contract contract, int64_t n, int64_t n_ids, int64_t put_together, int64_t chunk,
+                       int64_t fold);
 
 typedef struct qsa_row {
     const qsa_item *item;
@@ -42,6 +47,8 @@ typedef struct qsa_row {
     int screened;           /* `scores` are those of `list` only */
     int64_t listed;         /* -1: given up */
     const int32_t *ids;     /* NULL: 0..n_ids-1 */
+    const int32_t *given;   /* the item's list for it, or NULL: `ids` itself, or the beginning of them */
+    int64_t given_ids;
     float *scores;
     int32_t *selected;      /* where its own ids go */
     char *prepared;
