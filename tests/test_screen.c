@@ -135,7 +135,7 @@ static answer decode_twin(const twins *t, int i, const queries *q, int64_t strid
     int64_t n = qsa_sequence_length(t->sequence[i], 0);
     MUST(qsa_plan, t->cache[i], contract, q->rows, n, 0, 0, &bytes);
     if (q->rows == 1) { /* just what this row takes: a plan allows for lists of ids as well */
-        bytes = qsa_slice_of(t->cache[i], contract, n, qsa_width(&t->shape, contract, n), QSA_CHUNK_MAX, 0).end;
+        bytes = qsa_slice_of(t->cache[i], contract, n, qsa_width(&t->shape, contract, n), 0, QSA_CHUNK_MAX, 0).end;
     }
     char *workspace = aligned_alloc(64, bytes + CANARY);
     memset(workspace, 0xa5, bytes + CANARY);

@@ -255,13 +255,13 @@ static int prepare(measuring *m) {
 }
 
 static void release(measuring *m) {
-    samples *const others[] = {&m->read, &m->float_rate, &m->integer_rate, &m->attend_rate};
     for (int i = 0; i < BENCH_FIGURES; i++) {
         free(m->us[i].value);
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        free(others[i]->value);
-    }
+    free(m->read.value);
+    free(m->float_rate.value);
+    free(m->integer_rate.value);
+    free(m->attend_rate.value);
     bench_data_destroy(&m->data);
     free(m->q);
     free(m->iq);

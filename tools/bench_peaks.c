@@ -36,9 +36,11 @@ static int read_line(const char *path, char *line, int room) {
 static int64_t cpus_in_list(const char *list) {
     int64_t count = 0;
     for (const char *at = list; at;) {
-        long long first, last;
-        int fields = sscanf(at, "%lld-%lld", &first, &last);
-        count += fields == 2 ? last - first + 1 : fields == 1;
+        char *end;
+        int64_t first = strtoll(at, &end, 10);
+        if (end != at) {
+            count += *end == '-' ? strtoll(end + 1, NULL, 10) - first + 1 : 1;
+        }
         at = strchr(at, ',');
         at = at ? at + 1 : NULL;
     }
@@ -48,15 +50,14 @@ static int64_t cpus_in_list(const char *list) {
 int64_t bench_last_level_cache(void) {
     int64_t largest = 0, online = sysconf(_SC_NPROCESSORS_ONLN);
     for (int index = 0; index < 8; index++) {
-        char path[80], line[512];
-        long long size = 0;
-        char unit = 0;
+        char path[80], line[512], *unit;
         snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/size", index);
         if (!read_line(path, line, sizeof line)) {
             break;
         }
-        if (sscanf(line, "%lld%c", &size, &unit) >= 1) {
-            int64_t bytes = size * (unit == 'K' ? 1 << 10 : unit == 'M' ? 1 << 20 : 1);
+        int64_t bytes = strtoll(line, &unit, 10);
+        if (unit != line) {
+            bytes *= *unit == 'K' ? 1 << 10 : *unit == 'M' ? 1 << 20 : 1;
             snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/shared_cpu_list", index);
             int64_t sharing = read_line(path, line, sizeof line) ? cpus_in_list(line) : 0;
             bytes *= sharing > 0 && online > sharing ? (online + sharing - 1) / sharing : 1;
@@ -80,9 +81,10 @@ char *bench_huge_memory(int64_t bytes) {
 int64_t bench_free_memory(void) {
     FILE *file = fopen("/proc/meminfo", "r");
     char line[160];
-    long long kilobytes = 0;
+    int64_t kilobytes = 0;
     while (file && fgets(line, sizeof line, file)) {
-        if (sscanf(line, "MemAvailable: %lld", &kilobytes) == 1) {
+        if (!strncmp(line, "MemAvailable:", 13)) {
+            kilobytes = strtoll(line + 13, NULL, 10);
             break;
         }
     }
@@ -170,31 +172,31 @@ typedef struct reading {
 } reading;
 
 /* Four lines at a time, in loads of `width` bytes: wider loads ask for more lines at once. */
-#define READER(name, width, attributes)                                                                                \
-    typedef uint64_t name##_lanes __attribute__((vector_size(width)));                                                 \
-    attributes static uint64_t name(const char *at, int64_t bytes) {                                                   \
-        name##_lanes sum[LINE / width] = {{0}};                                                                        \
+#define READER(name, width)                                                                                            \
+    static uint64_t name(const char *at, int64_t bytes) {                                                              \
+        typedef uint64_t lanes __attribute__((vector_size(width)));                                                    \
+        lanes sum[LINE / (width)] = {{0}};                                                                             \
         uint64_t all = 0;                                                                                              \
         for (const char *end = at + bytes / (4 * LINE) * (4 * LINE); at < end; at += 4 * LINE) {                       \
             for (int line = 0; line < 4; line++) {                                                                     \
                 __builtin_prefetch(at + AHEAD + line * LINE);                                                          \
-                for (int i = 0; i < LINE / width; i++) {                                                               \
-                    name##_lanes x;                                                                                    \
-                    memcpy(&x, at + line * LINE + i * width, sizeof x);                                                \
+                for (int i = 0; i < LINE / (width); i++) {                                                             \
+                    lanes x;                                                                                           \
+                    memcpy(&x, at + line * LINE + i * (width), sizeof x);                                              \
                     sum[i] += x;                                                                                       \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
         for (int i = 0; i < LINE; i += 8) {                                                                            \
-            all += sum[i / width][i % width / 8];                                                                      \
+            all += sum[i / (width)][i % (width) / 8];                                                                  \
         }                                                                                                              \
         return all;                                                                                                    \
     }
 
-READER(read_narrow, 16, )
+READER(read_narrow, 16)
 #if defined(__x86_64__) && defined(__GNUC__)
-READER(read_avx2, 32, __attribute__((target("avx2"))))
-READER(read_avx512, 64, __attribute__((target("avx512f"))))
+__attribute__((target("avx2"))) READER(read_avx2, 32)
+__attribute__((target("avx512f"))) READER(read_avx512, 64)
 #endif
 
 static read_piece *widest_reader(void) {

@@ -25,5 +25,5 @@ static void count_cell(void *arg, int32_t cell) {
 double overlap_share(const int32_t *ids, int64_t count, const int32_t *want, int64_t want_count) {
     int64_t differences = 0;
     overlap_differences(ids, count, want, want_count, count_cell, &differences);
-    return want_count ? (double)((count + want_count - differences) / 2) / (double)want_count : 1;
+    return want_count ? (double)(count + want_count - differences) / (2.0 * (double)want_count) : 1;
 }

@@ -85,7 +85,7 @@ void qsa_attend_gather(const qsa_attend_unit *unit, int64_t first, int64_t n, qs
 float qsa_attend_ratios(const qsa_attend_cells *cells, int64_t g, float ratio[QSA_CHUNK_MAX]);
 
 static inline int16_t qsa_attend_weight(float p, float ratio) {
-    return p > 0.0f ? (int16_t)qsa_rint(p * ratio) : (int16_t)0;
+    return (int16_t)(p > 0.0f ? qsa_rint(p * ratio) : 0.0f);
 }
 
 /* The rows of a chunk to come, K first, then V, being prefetched one row at a time. Callers spread their calls over the chunk

@@ -62,7 +62,7 @@ QSA_SIMD void turn_scales(const uint16_t *const *scale, int64_t count, int64_t g
     if (groups != 4) {
         for (int64_t j = 0; j < count; j++) {
             for (int64_t g = 0; g < groups; g++) {
-                out[g][j] = wide[groups * j + g];
+                out[g][j] = wide[groups * j + g]; /* NOLINT(clang-analyzer-core.uninitialized.Assign): widened above */
             }
         }
         return;

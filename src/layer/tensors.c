@@ -26,11 +26,12 @@ static qsa_status no_memory(qsa_error *error) {
 
 /* The first `length` bytes of folder, then name. text is NULL without memory. */
 static path join(const qsa_allocator *allocator, const char *folder, size_t length, const char *name) {
-    path joined = {NULL, length + strlen(name) + 1};
+    size_t rest = strlen(name) + 1;
+    path joined = {NULL, length + rest};
     joined.text = qsa_allocate(allocator, joined.bytes, 1);
     if (joined.text) {
         memcpy(joined.text, folder, length);
-        strcpy(joined.text + length, name);
+        memcpy(joined.text + length, name, rest);
     }
     return joined;
 }
@@ -62,11 +63,12 @@ static qsa_status pick_file(const qsa_allocator *allocator, const char *folder, 
         return qsa_fail(error, QSA_E_IO, "%s: the folder cannot be listed", qsa_show(folder).text);
     }
     for (const struct dirent *entry; (entry = readdir(entries)) != NULL;) {
-        int rank = strlen(entry->d_name) + 2 > sizeof name ? 0 : rank_of(entry->d_name);
+        size_t bytes = strlen(entry->d_name) + 1;
+        int rank = bytes + 1 > sizeof name ? 0 : rank_of(entry->d_name);
         if (rank > best) {
             best = rank;
             ties = 0;
-            strcpy(name + 1, entry->d_name);
+            memcpy(name + 1, entry->d_name, bytes);
         }
         ties += rank > 0 && rank == best;
     }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* CPU levels: read from the processor each time they are asked for, so that nothing global is kept. */
+/* CPU levels: read from the processor each time they are asked for, so that nothing global is kept. A build with
+ * QSA_PORTABLE has the level `c` alone. */
 #define _DEFAULT_SOURCE
 #include "runtime/cpu.h"
 
 #include <unistd.h>
 
-#if defined(QSA_X86)
+#if defined(QSA_X86) && !defined(QSA_PORTABLE)
 #include <cpuid.h>
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -68,7 +69,7 @@ int qsa_cpu_permit(qsa_cpu cpu) {
 #else
 
 qsa_cpu qsa_cpu_detect(void) {
-#if defined(QSA_ARM)
+#if defined(QSA_ARM) && !defined(QSA_PORTABLE)
     return QSA_CPU_NEON;
 #else
     return QSA_CPU_C;

@@ -197,7 +197,7 @@ static inline qsa_grid qsa_grid_of(uint32_t largest) {
 
 /* rint(x * inverse); 0 where inverse is 0, whatever x is. */
 static inline int16_t qsa_grid_round(float x, float inverse) {
-    return inverse > 0.0f ? (int16_t)qsa_rint(x * inverse) : (int16_t)0;
+    return (int16_t)(inverse > 0.0f ? qsa_rint(x * inverse) : 0.0f);
 }
 
 /* Square root in double, within 1 ulp, by Newton's iteration. 0 for x <= 0. */

@@ -67,7 +67,7 @@ QSA_SIMD void v_columns(const char *const *row, int64_t at, vi out[4]) {
     out[3] = _mm256_unpackhi_epi64(ab2, cd2);
 }
 
-#define V_COMPARE(i, how) (uint64_t)(unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v_load(x + 8 * (i)), t, how)) << 8 * (i)
+#define V_COMPARE(i, how) ((uint64_t)(unsigned)_mm256_movemask_ps(_mm256_cmp_ps(v_load(x + 8 * (i)), t, how)) << 8 * (i))
 QSA_SIMD uint64_t v_above(const float *x, vf t) {
     return ((V_COMPARE(0, _CMP_GT_OQ) | V_COMPARE(1, _CMP_GT_OQ)) | (V_COMPARE(2, _CMP_GT_OQ) | V_COMPARE(3, _CMP_GT_OQ))) |
            ((V_COMPARE(4, _CMP_GT_OQ) | V_COMPARE(5, _CMP_GT_OQ)) | (V_COMPARE(6, _CMP_GT_OQ) | V_COMPARE(7, _CMP_GT_OQ)));

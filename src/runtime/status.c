@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#undef qsa_fail /* what an analyser is given in its place */
+
 qsa_status qsa_fail(qsa_error *error, qsa_status status, const char *format, ...) {
     if (error) {
         va_list args;

@@ -53,7 +53,7 @@ int64_t qsa_screen_query_bytes(int64_t heads, int64_t dim);
  * aligned. */
 int qsa_screen_prepare(const float *iq, int64_t heads, int64_t dim, float scale, void *memory, qsa_screen_query *query);
 
-/* The intervals of blocks 0..count-1 of contiguous tiles. Whole tiles are read and written. */
+/* The intervals of blocks 0..count-1 of contiguous tiles. Whole tiles may be read and written. */
 typedef struct qsa_screen_job {
     const char *tiles;
     const char *next; /* what will be screened after this, to be fetched meanwhile; or NULL */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The portable screening kernel: it defines the intervals. */
 #include "runtime/cpu.h"
+#include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "score/screen.h"
 
@@ -17,7 +18,8 @@ static void multiply_head(const char *tile, const qsa_screen_query *query, int64
     }
 }
 
-static void screen_tile(const char *tile, const qsa_screen_query *query, float *low, float *high) {
+/* The intervals of the first `live` blocks: behind the last block of a sequence lies what nobody has written. */
+static void screen_tile(const char *tile, const qsa_screen_query *query, int64_t live, float *low, float *high) {
     float sum[QSA_TILE] = {0}, step[QSA_TILE], error[QSA_TILE];
     memcpy(step, tile + query->dim * QSA_TILE, sizeof step);
     memcpy(error, tile + query->dim * QSA_TILE + sizeof step, sizeof error);
@@ -29,7 +31,7 @@ static void screen_tile(const char *tile, const qsa_screen_query *query, float *
             sum[l] = sum[l] + positive * query->head_step[h];
         }
     }
-    for (int l = 0; l < QSA_TILE; l++) {
+    for (int64_t l = 0; l < live; l++) {
         float score = sum[l] * (step[l] * query->scale);
         float half = qsa_fma(query->key_error, error[l], qsa_fma(query->key_step, step[l], QSA_SCREEN_LEAST));
         low[l] = score - half;
@@ -40,7 +42,7 @@ static void screen_tile(const char *tile, const qsa_screen_query *query, float *
 static void qsa_screen_i8_c(const qsa_screen_job *job) {
     const char *tile = job->tiles;
     for (int64_t b = 0; b < job->count; b += QSA_TILE, tile += qsa_screen_tile_bytes(job->query->dim)) {
-        screen_tile(tile, job->query, job->low + b, job->high + b);
+        screen_tile(tile, job->query, qsa_min(job->count - b, QSA_TILE), job->low + b, job->high + b);
     }
 }
 

@@ -80,6 +80,9 @@ static void run_screen(const kernel_set *set, void *out) {
     job.low = out;
     job.high = job.low + qsa_round_up(job.count, QSA_TILE);
     set->screen.run(&job);
+    for (int64_t i = job.count; i < qsa_round_up(job.count, QSA_TILE); i++) { /* behind the last block any end may be written */
+        job.low[i] = job.high[i] = 0.0f;
+    }
 }
 
 static const char *screen_name(const kernel_set *set) {
