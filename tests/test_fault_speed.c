@@ -61,11 +61,15 @@ static void fault_41_int8_is_no_slower_than_16_bit(void **state) {
     (void)state;
     rig narrow = rig_with(QSA_I8_G64), bf16 = rig_with(QSA_BF16), f16 = rig_with(QSA_F16);
     for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
-        int repeats = cpu == QSA_CPU_C ? 3 : 40;
-        int64_t i8 = quickest_attend(&narrow, cpu, repeats), b = quickest_attend(&bf16, cpu, repeats);
-        int64_t h = quickest_attend(&f16, cpu, repeats);
-        print_message("%s: i8 takes %.2f of bf16, %.2f of f16\n", qsa_cpu_name(cpu), (double)i8 / (double)b, (double)i8 / (double)h);
-        assert_true((double)i8 <= 1.1 * (double)b && (double)i8 <= 1.1 * (double)h);
+        int repeats = cpu == QSA_CPU_C ? 3 : 40, rounds = 0;
+        double ratio;
+        do { /* a slow kernel is slow in each round, a busy machine is not */
+            int64_t i8 = quickest_attend(&narrow, cpu, repeats), b = quickest_attend(&bf16, cpu, repeats);
+            int64_t h = quickest_attend(&f16, cpu, repeats);
+            ratio = (double)i8 / (double)(b < h ? b : h);
+            print_message("%s: i8 takes %.2f of bf16, %.2f of f16\n", qsa_cpu_name(cpu), (double)i8 / (double)b, (double)i8 / (double)h);
+        } while (ratio > 1.1 && ++rounds < 5);
+        assert_true(ratio <= 1.1);
     }
     close_rig(&narrow);
     close_rig(&bf16);

@@ -135,9 +135,8 @@ QSA_SIMD void dot_heads(chunk *c, int64_t groups, int64_t g, int64_t j, int64_t 
         sum[i][0] = sum[i][1] = v_zero_bits();
         q[i] = c->q.pair[(h + i) * groups + g].dword;
     }
-    const int16_t *tile = (const int16_t *)(const void *)c->tile;
     for (int64_t t = 0; t < 2 * STEPS; t++) {
-        const int16_t *k = tile + t * 2 * CELLS;
+        const int16_t *k = (const int16_t *)(const void *)c->tile + t * 2 * CELLS;
         vi k0 = v_load_bits(k), k1 = v_load_bits(k + 2 * V_LANES);
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             vi pair = _mm256_set1_epi32(q[i][t]);
@@ -211,9 +210,8 @@ QSA_SIMD void sum_heads(const chunk *c, const qsa_attend_unit *unit, int64_t g, 
         sum[i][0] = sum[i][1] = v_zero_bits();
         w[i] = c->w[h + i].dword;
     }
-    const int16_t *quads = (const int16_t *)(const void *)c->quad + v * 2 * V_LANES;
     for (int64_t t = 0; t < c->padded / 2; t++) {
-        const int16_t *at = quads + t * QSA_GROUP * 2;
+        const int16_t *at = (const int16_t *)(const void *)c->quad + v * 2 * V_LANES + t * QSA_GROUP * 2;
         vi v0 = v_load_bits(at), v1 = v_load_bits(at + 2 * V_LANES);
         QSA_UNROLL for (int i = 0; i < heads; i++) {
             vi pair = _mm256_set1_epi32(w[i][t]);
