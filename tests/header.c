@@ -25,6 +25,7 @@ SIZE_FIRST(qsa_cache_options);
 SIZE_FIRST(qsa_cache_stats);
 SIZE_FIRST(qsa_append_args);
 SIZE_FIRST(qsa_decode_args);
+SIZE_FIRST(qsa_snapshot_info);
 SIZE_FIRST(qsa_layer_options);
 SIZE_FIRST(qsa_layer_args);
 
@@ -55,6 +56,7 @@ int header_is_usable(void) {
     QSA_INIT(qsa_cache_stats, stats);
     QSA_INIT(qsa_append_args, append);
     QSA_INIT(qsa_decode_args, decode);
+    QSA_INIT(qsa_snapshot_info, snapshot);
     QSA_INIT(qsa_layer_options, layer_options);
     QSA_INIT(qsa_layer_args, layer);
     return shape.size == sizeof(qsa_shape) && options.size == sizeof(qsa_options) && kv.size == sizeof(qsa_kv) &&
@@ -63,6 +65,7 @@ int header_is_usable(void) {
            merge.size == sizeof(qsa_merge_args) && rope.size == sizeof(qsa_rope) &&
            block_keys.size == sizeof(qsa_block_keys_args) && cache.size == sizeof(qsa_cache_options) &&
            stats.size == sizeof(qsa_cache_stats) && append.size == sizeof(qsa_append_args) &&
-           decode.size == sizeof(qsa_decode_args) && layer_options.size == sizeof(qsa_layer_options) &&
+           decode.size == sizeof(qsa_decode_args) &&
+           snapshot.size == sizeof(qsa_snapshot_info) && layer_options.size == sizeof(qsa_layer_options) &&
            layer.size == sizeof(qsa_layer_args) && !shape.q_heads && !options.threads && !kv.pages && !cache.rope.table;
 }

@@ -5,14 +5,17 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <qsa/qsa.h>
 
 #include "support/refusal.h"
 #include "support/sample.h"
+#include "support/stream.h"
 
 enum { LENGTH = 150, CAPACITY = 256 };
 
@@ -376,6 +379,136 @@ static void views_and_sequences_refuse(void **state) {
     qsa_cache_destroy(cache);
 }
 
+/* ------------------------------------------------------------------------------------------------ snapshots */
+
+typedef struct snapshot_call {
+    qsa_cache *cache;
+    qsa_sequence *sequence, **made;
+    int64_t length;
+    qsa_write write;
+    qsa_read read;
+    const char *path;
+    stream *stream;
+    qsa_snapshot_info *info;
+} snapshot_call;
+
+static qsa_status run_save(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    stream saved = {0};
+    qsa_status status = qsa_sequence_save(p->sequence, p->length, p->write, &saved, error);
+    if (!status) {
+        stream_same(&saved, p->stream);
+        p->info->bytes = saved.size;
+    }
+    assert_true(!status || saved.calls == 0);
+    stream_free(&saved);
+    return status;
+}
+
+static qsa_status run_save_file(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    qsa_status status = qsa_sequence_save_file(p->sequence, p->length, p->path, error);
+    if (!status) {
+        p->info->size = sizeof *p->info;
+        assert_int_equal(qsa_snapshot_inspect_file(NULL, p->path, p->info, NULL), QSA_OK);
+    }
+    return status;
+}
+
+static qsa_status keep_length(qsa_status status, const snapshot_call *p) {
+    if (!status) {
+        p->info->longest = qsa_sequence_length(*p->made, 1);
+        qsa_sequence_destroy(*p->made);
+    } else if (p->made && p->cache && p->read && p->path) {
+        assert_null(*p->made);
+    }
+    return status;
+}
+
+static qsa_status run_restore(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    p->stream->at = 0;
+    return keep_length(qsa_sequence_restore(p->cache, p->read, p->stream, p->made, error), p);
+}
+
+static qsa_status run_restore_file(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    return keep_length(qsa_sequence_restore_file(p->cache, p->path, p->made, error), p);
+}
+
+static qsa_status run_inspect(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    p->stream->at = 0;
+    return qsa_snapshot_inspect(NULL, p->read, p->stream, p->info, error);
+}
+
+static qsa_status run_inspect_file(void *state, qsa_error *error) {
+    const snapshot_call *p = state;
+    return qsa_snapshot_inspect_file(NULL, p->path, p->info, error);
+}
+
+#define NO(field, words)           NO_PTR(P, snapshot_call, field, words)
+#define LENGTH_IS(value, status)   BAD_I64(P, snapshot_call, length, value, status, "length is")
+#define PATH_IS(value, code, said) SPOIL(uintptr_t, P, snapshot_call, path, (uintptr_t)(value), code, said)
+
+static void snapshots_refuse(void **state) {
+    (void)state;
+    qsa_cache_options options = sample_options(&cells, QSA_I8_G64, QSA_F32, CAPACITY * 2);
+    qsa_cache *cache = sample_cache(context, &options);
+    qsa_sequence *sequence = sample_sequence(cache), *made = NULL;
+    sample_grow(sequence, &cells, LENGTH);
+    stream saved = stream_saved(sequence, LENGTH);
+    char path[64];
+    snprintf(path, sizeof path, "bad-input-%ld.qsa", (long)getpid());
+    QSA_INIT(qsa_snapshot_info, info);
+    snapshot_call p = {cache, sequence, &made, LENGTH, stream_write, stream_read, path, &saved, &info};
+    refused_call call = {.part = {[P] = {&p, sizeof p}},
+                         .result = {{&info.version, sizeof info - sizeof info.size}},
+                         .run = run_save,
+                         .state = &p};
+    const refusal save_rows[] = {NO(sequence, "sequence is NULL"), NO(write, "write is NULL"), LENGTH_IS(-1, QSA_E_ARGUMENT),
+                                 LENGTH_IS(INT64_MIN, QSA_E_ARGUMENT), LENGTH_IS(1, QSA_E_STATE)};
+    CHECK_REFUSALS(&call, save_rows);
+    call.run = run_save_file;
+    const refusal save_file_rows[] = {NO(sequence, "sequence is NULL"),
+                                      LENGTH_IS(-1, QSA_E_ARGUMENT),
+                                      LENGTH_IS(1, QSA_E_STATE),
+                                      NO(path, "path is NULL"),
+                                      PATH_IS("", QSA_E_ARGUMENT, "path is empty"),
+                                      PATH_IS("/no/such/folder/x.qsa", QSA_E_IO, "/no/such/folder/x.qsa"),
+                                      PATH_IS("/", QSA_E_IO, "/")};
+    CHECK_REFUSALS(&call, save_file_rows);
+    call.run = run_restore;
+    const refusal restore_rows[] = {NO(cache, "cache is NULL"), NO(read, "read is NULL"), NO(made, "sequence is NULL")};
+    CHECK_REFUSALS(&call, restore_rows);
+    call.run = run_restore_file;
+    const refusal restore_file_rows[] = {NO(cache, "cache is NULL"),
+                                         NO(made, "sequence is NULL"),
+                                         NO(path, "path is NULL"),
+                                         PATH_IS("", QSA_E_ARGUMENT, "path is empty"),
+                                         PATH_IS("/no/such/file", QSA_E_IO, "/no/such/file"),
+                                         PATH_IS("/", QSA_E_IO, "expected a regular file")};
+    CHECK_REFUSALS(&call, restore_file_rows);
+    call.part[1] = (memory_part){&info.size, sizeof info.size};
+    call.run = run_inspect;
+    const refusal inspect_rows[] = {NO(read, "read is NULL"), NO(info, "info is NULL"),
+                                    SPOIL_AT(size_t, 1, 0, 0, QSA_E_ARGUMENT, "info is of another size"),
+                                    SPOIL_AT(size_t, 1, 0, sizeof info - 8, QSA_E_ARGUMENT, "info is of another size")};
+    CHECK_REFUSALS(&call, inspect_rows);
+    call.run = run_inspect_file;
+    const refusal inspect_file_rows[] = {NO(info, "info is NULL"), NO(path, "path is NULL"),
+                                         PATH_IS("", QSA_E_ARGUMENT, "path is empty"),
+                                         PATH_IS("/no/such/file", QSA_E_IO, "/no/such/file"),
+                                         SPOIL_AT(size_t, 1, 0, 0, QSA_E_ARGUMENT, "info is of another size")};
+    CHECK_REFUSALS(&call, inspect_file_rows);
+    assert_int_equal(unlink(path), 0);
+    stream_free(&saved);
+    qsa_sequence_destroy(sequence);
+    qsa_cache_destroy(cache);
+}
+
+/* ------------------------------------------------------------------------------------------------ statistics */
+
 typedef struct stats_call {
     const qsa_cache *cache;
     qsa_cache_stats *stats;
@@ -413,6 +546,7 @@ int main(void) {
         cmocka_unit_test(append_refuses),
         cmocka_unit_test(append_refuses_positions_without_a_rotation),
         cmocka_unit_test(views_and_sequences_refuse),
+        cmocka_unit_test(snapshots_refuse),
         cmocka_unit_test(stats_refuse),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -18,6 +18,7 @@
 
 #define F32_FILE  QSA_DATA_DIR "/qwen4exp_layer_f32.safetensors"
 #define BF16_FILE QSA_DATA_DIR "/qwen4exp_layer_bf16.safetensors"
+#define SNAPSHOT  QSA_DATA_DIR "/snapshot_v1.qsa"
 
 /* ------------------------------------------------------------------------------------------------ running */
 
@@ -346,6 +347,47 @@ static void inspect_lists_what_the_file_holds(void **state) {
     done(&r);
 }
 
+static void inspect_shows_a_snapshot(void **state) {
+    (void)state;
+    json_t *all = run_json("inspect --json " SNAPSHOT, 0);
+    const json_t *shape = key_of(all, "shape");
+    assert_int_equal(number_of(all, "snapshot_version"), 1);
+    assert_int_equal(number_of(all, "layers"), 2);
+    assert_int_equal(number_of(all, "longest"), 37);
+    assert_int_equal(number_of(all, "shortest"), 36);
+    assert_int_equal(number_of(all, "unkeyed"), 1);
+    assert_int_equal(number_of(all, "rope_dims"), 16);
+    assert_true(number_of(all, "bytes") > 0 && number_of(all, "rope_theta") > 0 && number_of(all, "eps") > 0);
+    assert_string_equal(text_of(all, "file"), SNAPSHOT);
+    assert_string_equal(text_of(all, "kv"), "i8_g64");
+    assert_string_equal(text_of(all, "keys"), "bf16");
+    assert_int_equal(number_of(shape, "head_dim"), 64);
+    assert_int_equal(number_of(shape, "budget"), 32);
+    json_decref(all);
+    result r = run("inspect " SNAPSHOT);
+    check_code(&r, "inspect " SNAPSHOT, 0);
+    static const char *const said[] = {"format version 1", "37 in the longest layer, 36 in the shortest", "i8_g64", "bf16",
+                                       "1 with cells without index keys"};
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        if (!strstr(r.out, said[i])) {
+            fail_msg("\"%s\" does not say \"%s\"", r.out, said[i]);
+        }
+    }
+    done(&r);
+    char *path = st_path(folder, "x.qsa"), line[3072];
+    snprintf(line, sizeof line, "head -c 20000 '%s' >'%s'", SNAPSHOT, path);
+    r = run_shell(line);
+    check_code(&r, line, 0);
+    done(&r);
+    check_refused("inspect", path, "truncated at byte 20000");
+    snprintf(line, sizeof line, "{ head -c 20000 '%s'; printf '\\001'; tail -c +20002 '%s'; } >'%s'", SNAPSHOT, SNAPSHOT, path);
+    r = run_shell(line);
+    check_code(&r, line, 0);
+    done(&r);
+    check_refused("inspect", path, "checksum");
+    free(path);
+}
+
 static void info_says_what_is_here(void **state) {
     (void)state;
     qsa_context *context;
@@ -607,6 +649,7 @@ int main(void) {
         IN_FOLDER(full_disks_are_noticed),
         IN_FOLDER(bad_files_are_refused),
         IN_FOLDER(inspect_lists_what_the_file_holds),
+        IN_FOLDER(inspect_shows_a_snapshot),
         IN_FOLDER(info_says_what_is_here),
         IN_FOLDER(run_prints_each_recorded_row),
         IN_FOLDER(run_decodes_the_last_tokens),

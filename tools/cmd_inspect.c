@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* qsa inspect FILE: the tensors and the metadata of a safetensors file or a sharded checkpoint. */
+/* qsa inspect FILE: the tensors and the metadata of a safetensors file or a sharded checkpoint; what a snapshot holds. */
+#define _POSIX_C_SOURCE 200809L
 #include "report.h"
 #include "settings.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ------------------------------------------------------------------------------------------------ metadata */
 
@@ -151,8 +153,77 @@ static void print_inspection(json_t *inspection) {
     printf("%lld tensors, %lld bytes\n", number(inspection, "count"), number(inspection, "bytes"));
 }
 
+/* ------------------------------------------------------------------------------------------------ snapshots */
+
+/* Nothing but a regular file is opened to see: a pipe would wait. */
+static int is_snapshot(const char *path) {
+    char mark[8];
+    struct stat about;
+    FILE *file = stat(path, &about) == 0 && S_ISREG(about.st_mode) ? fopen(path, "rb") : NULL;
+    int found = file && fread(mark, 1, sizeof mark, file) == sizeof mark && !memcmp(mark, "qsa-snap", sizeof mark);
+    if (file) {
+        fclose(file);
+    }
+    return found;
+}
+
+static json_t *snapshot_json(const char *path, const qsa_snapshot_info *i) {
+    json_t *shape = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "q_heads", (json_int_t)i->shape.q_heads,
+                              "kv_heads", (json_int_t)i->shape.kv_heads, "head_dim", (json_int_t)i->shape.head_dim,
+                              "index_heads", (json_int_t)i->shape.index_heads, "index_dim", (json_int_t)i->shape.index_dim,
+                              "block", (json_int_t)i->shape.block, "budget", (json_int_t)i->shape.budget, "scale",
+                              (double)i->shape.scale, "index_scale", (double)i->shape.index_scale);
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s, s:o, s:f, s:I, s:f}", "file", json_text(path),
+                     "snapshot_version", (json_int_t)i->version, "bytes", (json_int_t)i->bytes, "layers", (json_int_t)i->layers,
+                     "longest", (json_int_t)i->longest, "shortest", (json_int_t)i->shortest, "unkeyed", (json_int_t)i->unkeyed,
+                     "kv", qsa_type_name(i->kv_type), "keys", qsa_type_name(i->key_type), "shape", shape, "eps", (double)i->eps,
+                     "rope_dims", (json_int_t)i->rope.dims, "rope_theta", i->rope.theta);
+}
+
+static void print_snapshot(const char *path, const qsa_snapshot_info *i) {
+    const qsa_shape *s = &i->shape;
+    printf("%s\n    a snapshot of format version %lld, every checksum right\n", path, (long long)i->version);
+    printf("cells       %lld", (long long)i->longest);
+    if (i->shortest < i->longest) {
+        printf(" in the longest layer, %lld in the shortest", (long long)i->shortest);
+    }
+    printf("\nlayers      %lld", (long long)i->layers);
+    if (i->unkeyed) {
+        printf(", %lld with cells without index keys", (long long)i->unkeyed);
+    }
+    printf("\nK/V         %s, %lld query and %lld KV heads of %lld\n", qsa_type_name(i->kv_type), (long long)s->q_heads,
+           (long long)s->kv_heads, (long long)s->head_dim);
+    printf("index keys  %s, %lld query heads of %lld, blocks of %lld cells, a budget of %lld\n", qsa_type_name(i->key_type),
+           (long long)s->index_heads, (long long)s->index_dim, (long long)s->block, (long long)s->budget);
+    if (i->rope.theta > 0.0) {
+        printf("rope        %lld dims, theta %g\n", (long long)i->rope.dims, i->rope.theta);
+    } else {
+        printf("rope        %lld dims, from a table\n", (long long)i->rope.dims);
+    }
+    printf("bytes       %lld\n", (long long)i->bytes);
+}
+
+static int run_snapshot(const arguments *args) {
+    const char *name = args->command->name, *path = args->operands[0];
+    qsa_error error;
+    QSA_INIT(qsa_snapshot_info, info);
+    if (qsa_snapshot_inspect_file(NULL, path, &info, &error)) {
+        return complain_library(name, path, &error);
+    }
+    if (option_given(args, "json")) {
+        return print_json(name, snapshot_json(path, &info));
+    }
+    print_snapshot(path, &info);
+    return fflush(stdout) ? complain(name, "stdout cannot be written") : EXIT_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ the command */
+
 static int run(const arguments *args) {
     const char *name = args->command->name, *path = args->operands[0];
+    if (is_snapshot(path)) {
+        return run_snapshot(args);
+    }
     qsa_tensors *tensors;
     qsa_error error;
     if (qsa_tensors_open(path, NULL, &tensors, &error)) {
@@ -174,22 +245,22 @@ static int run(const arguments *args) {
 static const option options[] = {OPTION_JSON, OPTION_HELP, OPTION_END};
 
 static const example examples[] = {
-    {"qsa inspect layer.safetensors", "List the tensors of one file."},
-    {"qsa inspect Qwen3.8-Flash-Next/", "List those of a checkpoint's folder, all shards."},
+    {"qsa inspect Qwen3.8-Flash-Next/", "List the tensors of a checkpoint's folder, all shards."},
+    {"qsa inspect chat.qsa", "Check a saved sequence, and show what it holds."},
     {"qsa inspect --json layer.safetensors | jq -r '.tensors[].name'", "Only the names."},
     {NULL, NULL},
 };
 
 const subcommand command_inspect = {
     .name = "inspect",
-    .summary = "list the tensors of a safetensors file or checkpoint",
+    .summary = "list the tensors of a safetensors file or checkpoint, or show a snapshot",
     .operands = "FILE",
     .least_operands = 1,
     .most_operands = 1,
     .description = "Lists name, type, shape, size and place of every tensor, and the file's metadata. FILE is a "
                    ".safetensors file, "
                    "the model.safetensors.index.json of a sharded checkpoint, or a folder that holds either. Tensors "
-                   "are not read.",
+                   "are not read. Of a snapshot of a sequence (qsa_sequence_save_file()) every checksum is checked.",
     .options = options,
     .examples = examples,
     .run = run,

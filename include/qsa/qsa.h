@@ -493,6 +493,58 @@ QSA_API qsa_status qsa_plan(const qsa_cache *cache, qsa_contract contract, int64
  * is written. QSA_E_STATE: index keys are missing where a row needs them. */
 QSA_API qsa_status qsa_decode(qsa_cache *cache, const qsa_decode_args *args, qsa_error *error);
 
+/* ------------------------------------------------------------------------------------------------ snapshots */
+
+/*
+ * A snapshot is a sequence as bytes: a header with everything that the cells depend on, then a section for each layer, each with
+ * a checksum (docs/snapshot.md). What it holds depends neither on page size, screening, capacity nor threads; a sequence that is
+ * restored decodes, grows and shrinks with the bits of the one that was saved. Of the raw index keys it has those that the
+ * sequence keeps, of which a cache with a smaller rollback keeps the last.
+ */
+
+/* Takes the next `bytes` bytes, all of them. Not 0: it gives up, and the call fails with QSA_E_IO. */
+typedef int (*qsa_write)(void *user, const void *data, int64_t bytes);
+
+/* Fills up to `bytes` bytes and returns how many; 0: there are no more; below 0: it gives up, and the call fails with QSA_E_IO. */
+typedef int64_t (*qsa_read)(void *user, void *data, int64_t bytes);
+
+/*
+ * Saves the first `length` cells of each layer (all of a layer that is shorter). Which lengths work: as in qsa_truncate(). Takes
+ * some memory while it runs, and no lock: other sequences go on. The callback is called with at most 2^30 bytes at a time,
+ * from this thread. To a file: it is written beside `path`, brought to the disk, renamed to `path`, and its folder brought to
+ * the disk, so that whenever this stops there is the old file or the new one, whole. Its owner alone may read it.
+ */
+QSA_API qsa_status qsa_sequence_save(const qsa_sequence *sequence, int64_t length, qsa_write write, void *user, qsa_error *error);
+QSA_API qsa_status qsa_sequence_save_file(const qsa_sequence *sequence, int64_t length, const char *path, qsa_error *error);
+
+/*
+ * A new sequence of `cache` from a snapshot. QSA_E_FORMAT: it is truncated, damaged, of a later version, or no snapshot;
+ * QSA_E_ARGUMENT: it was made with another shape, number of layers, format, norm, eps or rope than the cache has, and the message
+ * says which; QSA_E_CAPACITY: not enough pages are free. Of a rope's table only the rows that blocks of the sequence can have
+ * read are compared. Nothing behind the snapshot's last byte is read; a file must end there.
+ */
+QSA_API qsa_status qsa_sequence_restore(qsa_cache *cache, qsa_read read, void *user, qsa_sequence **sequence, qsa_error *error);
+QSA_API qsa_status qsa_sequence_restore_file(qsa_cache *cache, const char *path, qsa_sequence **sequence, qsa_error *error);
+
+typedef struct qsa_snapshot_info {
+    size_t size;
+    int64_t version; /* of the format: 1 */
+    int64_t bytes;   /* in all */
+    qsa_shape shape;
+    int64_t layers;
+    qsa_type kv_type, key_type;
+    float eps;
+    qsa_rope rope;             /* its table is not in a snapshot: NULL, and theta 0 where there was one */
+    int64_t longest, shortest; /* cells of a layer */
+    int64_t unkeyed;           /* layers that have cells without index keys */
+} qsa_snapshot_info;
+
+/* What a snapshot holds. Reads all of it and checks every checksum; allocator may be NULL. */
+QSA_API qsa_status qsa_snapshot_inspect(const qsa_allocator *allocator, qsa_read read, void *user, qsa_snapshot_info *info,
+                                        qsa_error *error);
+QSA_API qsa_status qsa_snapshot_inspect_file(const qsa_allocator *allocator, const char *path, qsa_snapshot_info *info,
+                                             qsa_error *error);
+
 /* ------------------------------------------------------------------------------------------------ safetensors */
 
 /* A read-only safetensors file, or a sharded checkpoint through its model.safetensors.index.json. Every offset and size is

@@ -8,7 +8,7 @@
 #include "runtime/status.h"
 #include "score/screen.h"
 
-enum { LAYERS_MAX = 1024, PAGE_CELLS = 256, PAGE_CELLS_MAX = 1 << 20, ROLLBACK = 64, ROLLBACK_MAX = 65536, PLANE_ALIGN = 64 };
+enum { PAGE_CELLS = 256, PAGE_CELLS_MAX = 1 << 20, ROLLBACK = 64, PLANE_ALIGN = 64 };
 
 char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane) {
     int64_t kv = cache->page.kv, scales = cache->page.scales;
@@ -22,10 +22,10 @@ static qsa_status check_numbers(const qsa_cache_options *o, qsa_error *error) {
         const char *name;
         int64_t value, least, most;
     } fields[] = {
-        {"layers", o->layers, 1, LAYERS_MAX},
+        {"layers", o->layers, 1, QSA_LAYERS_MAX},
         {"capacity", o->capacity, 1, INT32_MAX},
         {"page_cells", o->page_cells, QSA_TILE * block, PAGE_CELLS_MAX},
-        {"rollback", o->rollback, block, ROLLBACK_MAX},
+        {"rollback", o->rollback, block, QSA_ROLLBACK_MAX},
     };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         if (fields[i].value < fields[i].least || fields[i].value > fields[i].most) {

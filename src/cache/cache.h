@@ -16,6 +16,8 @@
 
 #include <pthread.h>
 
+enum { QSA_LAYERS_MAX = 1024, QSA_ROLLBACK_MAX = 65536 };
+
 /* Bytes of one page in each plane of one layer; all multiples of 64. */
 typedef struct qsa_page_layout {
     int64_t kv, scales, keys;

@@ -6,6 +6,7 @@
  */
 #include "layer/json.h"
 #include "layer/tensors.h"
+#include "runtime/file.h"
 #include "runtime/memory.h"
 #include "runtime/status.h"
 

@@ -4,6 +4,7 @@
 #include "layer/tensors.h"
 
 #include "cache/block_key.h"
+#include "runtime/file.h"
 #include "runtime/context.h"
 #include "runtime/fpenv.h"
 #include "runtime/memory.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Reading tensors: the file is little-endian whatever this machine is. */
 #include "layer/tensors.h"
+#include "runtime/file.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"

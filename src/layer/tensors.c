@@ -5,6 +5,7 @@
 #include "layer/tensors.h"
 
 #include "layer/json.h"
+#include "runtime/file.h"
 #include "runtime/memory.h"
 #include "runtime/status.h"
 

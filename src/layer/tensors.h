@@ -65,19 +65,6 @@ int qsa_by_name(const void *a, const void *b);
 void *qsa_list_find(const qsa_list *list, size_t item, const char *name);
 void *qsa_list_repeated(const qsa_list *list, size_t item);
 
-/* Text from a file or a caller, made fit for a message: no control characters, valid UTF-8, cut to the buffer. */
-typedef struct qsa_shown {
-    char text[144];
-} qsa_shown;
-qsa_shown qsa_show(const char *text);
-
-/* Opens a regular file for reading: its descriptor and size. Refuses everything else, and an empty one, with QSA_E_IO.
- */
-qsa_status qsa_file_open(const char *path, int *descriptor, int64_t *size, qsa_error *error);
-
-/* All `bytes` bytes at `offset`. */
-qsa_status qsa_file_read(const char *path, int descriptor, void *out, int64_t bytes, int64_t offset, qsa_error *error);
-
 /* Opens a safetensors file and checks its header; `path` is set and everything else zero before, descriptor -1. On
  * failure the caller releases what the file holds so far. */
 qsa_status qsa_header_read(const qsa_allocator *allocator, qsa_tensor_file *file, qsa_error *error);
