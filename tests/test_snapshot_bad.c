@@ -185,7 +185,7 @@ static void lying_headers(void **state) {
         lie_i64(at + 16, -1, "impossible");
         lie_i64(at + 16, SMALL, "impossible"); /* the raw key of the unfinished block is missing */
         lie_i64(at + 16, 1, "byte 16");
-        lie_i32(at + 28, 1, "version 1 has not");
+        lie_i32(at + 28, 1, "bits set");
     }
 }
 

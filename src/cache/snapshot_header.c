@@ -109,9 +109,8 @@ static void layer_fields(cursor *c, qsa_snapshot_layer *layer, uint32_t *reserve
     *reserved |= zero;
 }
 
-/* All fields behind the first QSA_SNAPSHOT_START bytes, but for the checksum. Returns what is not 0 in the reserved ones. */
-static uint32_t fields(cursor *c, qsa_snapshot_header *h) {
-    uint32_t reserved = 0;
+/* The fields between the first QSA_SNAPSHOT_START bytes and the layers. */
+static void fixed_fields(cursor *c, qsa_snapshot_header *h) {
     field(c, &h->bytes, 8);
     field(c, &h->layers, 8);
     field(c, &h->shape.q_heads, 8);
@@ -130,7 +129,12 @@ static uint32_t fields(cursor *c, qsa_snapshot_header *h) {
     field(c, &h->rope_dims, 8);
     field(c, &h->rope_theta, 8);
     field(c, &h->rope_rows, 8);
-    for (int64_t i = 0; i < h->layers && i < QSA_LAYERS_MAX; i++) {
+}
+
+/* The layers, behind which only the checksum is. Returns what is not 0 in the reserved fields. */
+static uint32_t all_layer_fields(cursor *c, qsa_snapshot_header *h) {
+    uint32_t reserved = 0;
+    for (int64_t i = 0; i < h->layers; i++) {
         layer_fields(c, &h->layer[i], &reserved);
     }
     return reserved;
@@ -145,7 +149,8 @@ qsa_status qsa_snapshot_write_header(qsa_snapshot *snapshot, qsa_error *error) {
     field(&c, mark, sizeof mark);
     field(&c, &version, sizeof version);
     field(&c, &bytes, sizeof bytes);
-    fields(&c, h);
+    fixed_fields(&c, h);
+    all_layer_fields(&c, h);
     snapshot->header_sum = qsa_crc_add(&snapshot->crc, 0, snapshot->bytes, bytes - QSA_SNAPSHOT_SUM);
     field(&c, &snapshot->header_sum, sizeof snapshot->header_sum);
     return qsa_snapshot_move(snapshot, snapshot->bytes, bytes, error);
@@ -231,10 +236,12 @@ qsa_status qsa_snapshot_read_header(qsa_snapshot *snapshot, qsa_error *error) {
     }
     c.at += QSA_SNAPSHOT_START;
     h->shape.size = sizeof h->shape;
-    uint32_t reserved = fields(&c, h);
-    if (reserved || h->layers < 1 || h->layers > QSA_LAYERS_MAX || header_bytes(h->layers) != bytes) {
-        return qsa_fail(error, QSA_E_FORMAT, "a header of %lld bytes with %lld layers%s", (long long)bytes, (long long)h->layers,
-                        reserved ? ", and bits that version 1 has not" : "");
+    fixed_fields(&c, h);
+    if (h->layers < 1 || h->layers > QSA_LAYERS_MAX || header_bytes(h->layers) != bytes) {
+        return qsa_fail(error, QSA_E_FORMAT, "a header of %lld bytes with %lld layers", (long long)bytes, (long long)h->layers);
+    }
+    if (all_layer_fields(&c, h)) {
+        return qsa_fail(error, QSA_E_FORMAT, "the header has bits set that version %d does not have", QSA_SNAPSHOT_VERSION);
     }
     return check_fields(h, error);
 }
