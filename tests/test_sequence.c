@@ -120,6 +120,7 @@ static void block_keys_are_built_once(void **state) {
 
 /* ------------------------------------------------------------------------------------------------ capacity */
 
+/* Fault 40. */
 static void append_past_capacity_changes_nothing(void **state) {
     (void)state;
     qsa_cache *cache = make_cache(QSA_I8_G64, QSA_BF16, 4 * SAMPLE_PAGE);
@@ -156,47 +157,6 @@ static void append_past_capacity_changes_nothing(void **state) {
 
 /* ------------------------------------------------------------------------------------------------ truncate */
 
-/* K, V and scales of every cell, and every block key, as the views give them; equal for both sequences. */
-static void same_cells(const qsa_sequence *a, const qsa_sequence *b, int64_t layer) {
-    QSA_INIT(qsa_kv, x);
-    QSA_INIT(qsa_kv, y);
-    QSA_INIT(qsa_keys, i);
-    QSA_INIT(qsa_keys, j);
-    assert_int_equal(qsa_sequence_kv(a, layer, &x, NULL), QSA_OK);
-    assert_int_equal(qsa_sequence_kv(b, layer, &y, NULL), QSA_OK);
-    assert_int_equal(qsa_sequence_keys(a, layer, &i, NULL), QSA_OK);
-    assert_int_equal(qsa_sequence_keys(b, layer, &j, NULL), QSA_OK);
-    assert_true(x.cells == y.cells && x.type == y.type && i.blocks == j.blocks && i.type == j.type);
-    size_t head = 64 * (x.type == QSA_F32 ? 4u : x.type == QSA_I8_G64 ? 1u : 2u);
-    for (int64_t c = 0; c < x.cells; c++) {
-        for (int64_t h = 0; h < 2; h++) {
-            int64_t in = c % x.page_cells;
-            int64_t at = x.pages[c / x.page_cells] * x.page_stride + in * x.cell_stride + h * x.head_stride;
-            int64_t to = y.pages[c / y.page_cells] * y.page_stride + in * y.cell_stride + h * y.head_stride;
-            assert_memory_equal((const char *)x.k + at, (const char *)y.k + to, head);
-            assert_memory_equal((const char *)x.v + at, (const char *)y.v + to, head);
-            if (x.type == QSA_I8_G64) {
-                at = (x.pages[c / x.page_cells] * x.scale_page_stride + in * x.scale_cell_stride +
-                      h * x.scale_head_stride) /
-                     2;
-                to = (y.pages[c / y.page_cells] * y.scale_page_stride + in * y.scale_cell_stride +
-                      h * y.scale_head_stride) /
-                     2;
-                assert_true(x.k_scale[at] == y.k_scale[to] && x.v_scale[at] == y.v_scale[to]);
-            }
-        }
-    }
-    int64_t step = i.type == QSA_F32 ? 1 : 2, unit = 4; /* channels in 4 bytes */
-    for (int64_t b2 = 0; b2 < i.blocks; b2++) {
-        int64_t in = b2 % i.page_blocks, tile = in / 16 * 16 * 32 / step, lane = in % 16;
-        for (int64_t c = 0; c < 32 / step; c++) {
-            int64_t at = (tile + c * 16 + lane) * unit;
-            assert_memory_equal((const char *)i.data + i.pages[b2 / i.page_blocks] * i.page_stride + at,
-                                (const char *)j.data + j.pages[b2 / j.page_blocks] * j.page_stride + at, (size_t)unit);
-        }
-    }
-}
-
 /* Every length that rollback allows: afterwards as if the cells had never been there; and growing again, too. */
 static void truncate_within_rollback_is_never_appended(void **state) {
     (void)state;
@@ -214,7 +174,7 @@ static void truncate_within_rollback_is_never_appended(void **state) {
                 for (int64_t end = length; end <= length + 9; end += 3) {
                     sample_grow(drafted, &cells, end);
                     sample_grow(plain, &cells, end);
-                    same_cells(drafted, plain, end % 2);
+                    sample_same_cells(drafted, plain, end % 2);
                     sample_result a = sample_decode(cache, drafted, &cells, end % 2, 2, QSA_BLOCKS);
                     sample_result b = sample_decode(cache, plain, &cells, end % 2, 2, QSA_BLOCKS);
                     sample_same_bits(&a, &b);
@@ -255,8 +215,8 @@ static void truncate_beyond_rollback_is_refused(void **state) {
         assert_int_equal(qsa_sequence_length(s, 0), nearest);
         sample_grow(s, &cells, nearest + 50);
         sample_grow(plain, &cells, nearest + 50);
-        same_cells(s, plain, 0);
-        same_cells(s, plain, 1);
+        sample_same_cells(s, plain, 0);
+        sample_same_cells(s, plain, 1);
         qsa_sequence_destroy(s), qsa_sequence_destroy(plain);
     }
     qsa_cache_destroy(cache);
@@ -340,7 +300,7 @@ static void interleaved_sequences_are_isolated_builds(void **state) {
         qsa_sequence *alone = sample_sequence(own);
         sample_grow(alone, &samples[i], 250 + i);
         for (int layer = 0; layer < SAMPLE_LAYERS; layer++) {
-            same_cells(s[i], alone, layer);
+            sample_same_cells(s[i], alone, layer);
             for (int contract = QSA_BLOCKS; contract <= QSA_DENSE; contract++) {
                 sample_result a = sample_decode(shared, s[i], &samples[i], layer, 3, (qsa_contract)contract);
                 sample_result b = sample_decode(own, alone, &samples[i], layer, 3, (qsa_contract)contract);

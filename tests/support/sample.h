@@ -58,6 +58,16 @@ qsa_status sample_try_decode(qsa_cache *cache, const qsa_sequence *sequence, con
 sample_result sample_decode(qsa_cache *cache, const qsa_sequence *sequence, const sample *s, int64_t layer,
                             int64_t rows, qsa_contract contract);
 
+/* Rows of queries from the sample's row `query` on, whatever the sequence's length. */
+sample_result sample_decode_at(qsa_cache *cache, const qsa_sequence *sequence, const sample *s, int64_t layer, int64_t rows,
+                               qsa_contract contract, int64_t query);
+
+/* Grows every layer to `length`; cell c is the sample's row (from + c) modulo its rows. */
+void sample_grow_round(qsa_sequence *sequence, const sample *s, int64_t from, int64_t length);
+
+/* K, V and scales of every cell, and every block key, as the views give them, are equal. For head_dim 64, index_dim 32, two KV heads. */
+void sample_same_cells(const qsa_sequence *a, const qsa_sequence *b, int64_t layer);
+
 /* 64-byte aligned, for free(). */
 void *sample_workspace(const qsa_cache *cache, qsa_contract contract, int64_t rows, int64_t cells, size_t *bytes);
 
