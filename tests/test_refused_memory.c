@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* The n-th request for memory is refused, once and for ever, for every n: a status, nothing lost, and a retry works. */
+#define _DEFAULT_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 #include <qsa/qsa.h>
 
 #include "support/layer_model.h"
 #include "support/sample.h"
+#include "support/stream.h"
 
 /* Requests from `refuse_from` to `refuse_to` (1, 2, ...) are refused. Sizes and alignments are checked as they come
  * back. */
@@ -60,8 +64,11 @@ typedef struct world {
     qsa_tensors *tensors;
     qsa_context *context;
     qsa_cache *cache;
-    qsa_sequence *sequence;
+    qsa_sequence *sequence, *fork, *restored, *from_file;
     qsa_layer *layer;
+    stream saved;
+    char path[64];
+    int saved_file;
 } world;
 
 static qsa_status make_context(world *w, qsa_error *error) {
@@ -72,7 +79,7 @@ static qsa_status make_context(world *w, qsa_error *error) {
 }
 
 static qsa_status make_cache(world *w, qsa_error *error) {
-    qsa_cache_options options = sample_options(&w->cells, QSA_I8_G64, QSA_BF16, 300);
+    qsa_cache_options options = sample_options(&w->cells, QSA_I8_G64, QSA_BF16, 600);
     return qsa_cache_create(w->context, &options, &w->cache, error);
 }
 
@@ -85,16 +92,44 @@ static qsa_status make_layer(world *w, qsa_error *error) {
     return qsa_layer_load(w->context, w->tensors, &options, &w->layer, error);
 }
 
-static qsa_status (*const steps[])(world *w, qsa_error *error) = {make_context, make_cache, make_sequence, make_layer};
-static const int64_t least_requests[] = {2, 4, 1, 3};
-enum { STEPS = sizeof steps / sizeof *steps };
+static qsa_status make_fork(world *w, qsa_error *error) {
+    return qsa_sequence_fork(w->sequence, 87, &w->fork, error);
+}
 
-static void *made_by(const world *w, int step) {
-    void *const made[STEPS] = {w->context, w->cache, w->sequence, w->layer};
+static qsa_status save(world *w, qsa_error *error) {
+    return qsa_sequence_save(w->sequence, 90, stream_write, &w->saved, error);
+}
+
+static qsa_status save_file(world *w, qsa_error *error) {
+    qsa_status status = qsa_sequence_save_file(w->sequence, 90, w->path, error);
+    w->saved_file = access(w->path, F_OK) == 0; /* refused: there is none */
+    return status;
+}
+
+static qsa_status restore(world *w, qsa_error *error) {
+    return stream_restore(w->cache, &w->saved, &w->restored, error);
+}
+
+static qsa_status restore_file(world *w, qsa_error *error) {
+    return qsa_sequence_restore_file(w->cache, w->path, &w->from_file, error);
+}
+
+static qsa_status (*const steps[])(world *w, qsa_error *error) = {make_context, make_cache, make_sequence, make_layer, make_fork,
+                                                                  save, save_file, restore, restore_file};
+static const int64_t least_requests[] = {2, 4, 1, 3, 1, 1, 2, 2, 2};
+enum { STEPS = sizeof steps / sizeof *steps, SEQUENCE = 2 };
+
+static const void *made_by(const world *w, int step) {
+    const void *const made[STEPS] = {w->context, w->cache, w->sequence, w->layer, w->fork, w->saved.data,
+                                     w->saved_file ? w->path : NULL, w->restored, w->from_file};
     return made[step];
 }
 
 static void unmake(world *w) {
+    stream_free(&w->saved);
+    qsa_sequence_destroy(w->fork);
+    qsa_sequence_destroy(w->restored);
+    qsa_sequence_destroy(w->from_file);
     qsa_layer_destroy(w->layer);
     qsa_sequence_destroy(w->sequence);
     qsa_cache_destroy(w->cache);
@@ -133,9 +168,17 @@ static void every_request_is_refused_in_turn(void **state) {
     model m = random_model(small_sizes, 131);
     for (int for_ever = 0; for_ever < 2; for_ever++) {
         world w = {.cells = sample_make(&shape, 100, 132), .tensors = model_tensors(&m, "")};
+        char folder[] = "/tmp/qsa-refused-XXXXXX";
+        assert_non_null(mkdtemp(folder));
+        snprintf(w.path, sizeof w.path, "%s/saved.qsa", folder);
         for (int step = 0; step < STEPS; step++) {
             refuse_each(&w, step, for_ever);
+            if (step == SEQUENCE) {
+                sample_grow(w.sequence, &w.cells, 90);
+            }
         }
+        sample_same_cells(w.sequence, w.restored, 1);
+        sample_same_cells(w.sequence, w.from_file, 1);
         w.memory.refuse_from = 1, w.memory.refuse_to = INT64_MAX, w.memory.requests = 0; /* a step needs none */
         sample_grow(w.sequence, &w.cells, 100);
         sample_result r = sample_decode(w.cache, w.sequence, &w.cells, 1, 4, QSA_BLOCKS);
@@ -152,6 +195,8 @@ static void every_request_is_refused_in_turn(void **state) {
         qsa_cache_destroy(cache);
         qsa_close(plain);
         unmake(&w);
+        assert_int_equal(remove(w.path), 0);
+        assert_int_equal(rmdir(folder), 0); /* no temporary file was left */
         assert_int_equal(w.memory.blocks, 0);
         assert_int_equal(w.memory.bytes, 0);
         assert_int_equal(w.memory.mistakes, 0);
