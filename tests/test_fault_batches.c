@@ -202,10 +202,10 @@ static void decode_whoever(const rig *r, rng *random, qsa_sequence *const *slot,
     free_queries(&q);
 }
 
-static void fault_24_sequences_join_and_leave(void **state) {
-    (void)state;
+static void join_and_leave(qsa_cpu cpu) {
     rng random = rng_of(test_seed(24));
-    rig_options options = {.shape = shape_of(4, 2, 64, 2, 32, 4, 32), .capacity = 64 * 64, .page_cells = 64, .threads = 2, .seed = 24};
+    rig_options options = {.shape = shape_of(4, 2, 64, 2, 32, 4, 32), .cpu = cpu, .capacity = 64 * 64, .page_cells = 64,
+                           .threads = 2, .seed = 24};
     rig r = open_rig(&options);
     qsa_sequence *slot[SLOTS] = {NULL};
     int64_t length[SLOTS] = {0}, joined = 0;
@@ -235,6 +235,13 @@ static void fault_24_sequences_join_and_leave(void **state) {
     }
     check_counts(&r, slot, length);
     close_rig(&r);
+}
+
+static void fault_24_sequences_join_and_leave(void **state) {
+    (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        join_and_leave(cpu);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------ 25 */
@@ -332,9 +339,9 @@ static void norm_keys(rig *r, int64_t loud) {
     }
 }
 
-static void compare_formats(int64_t loud) {
+static void compare_formats(qsa_cpu cpu, int64_t loud) {
     rng random = rng_of(test_seed(26));
-    rig_options options = {.shape = shape_of(4, 1, 256, 2, 64, 4, 2048), .capacity = 8192, .threads = 2, .seed = 26};
+    rig_options options = {.shape = shape_of(4, 1, 256, 2, 64, 4, 2048), .cpu = cpu, .capacity = 8192, .threads = 2, .seed = 26};
     queries q = new_queries(&random, &options.shape, DRAFTS);
     int64_t width = options.shape.q_heads * options.shape.head_dim;
     for (int64_t i = 0; i < DRAFTS * width; i++) {
@@ -361,8 +368,8 @@ static void compare_formats(int64_t loud) {
         least = fmin(least, xy / sqrt(xx * yy));
         worst = fmax(worst, error / most);
     }
-    print_message("%d rows, int8 against f32 K/V, %s: least cosine %.6f, largest error %.2e of the row's largest value\n", DRAFTS,
-                  loud < 0 ? "K even" : "one K channel 50 times larger", least, worst);
+    print_message("%s: %d rows, int8 against f32 K/V, %s: least cosine %.6f, largest error %.2e of the row's largest value\n",
+                  qsa_cpu_name(cpu), DRAFTS, loud < 0 ? "K even" : "one K channel 50 times larger", least, worst);
     assert_true(least >= 0.9995);
     free_decoded(&d[0]);
     free_decoded(&d[1]);
@@ -371,8 +378,10 @@ static void compare_formats(int64_t loud) {
 
 static void fault_26_int8_keeps_what_drafts_are_accepted_by(void **state) {
     (void)state;
-    compare_formats(-1);
-    compare_formats(70);
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        compare_formats(cpu, -1);
+        compare_formats(cpu, 70);
+    }
 }
 
 int main(void) {

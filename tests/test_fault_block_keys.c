@@ -158,11 +158,10 @@ static int64_t keys_built(const rig *r) {
     return stats.block_keys_built;
 }
 
-static void fault_17_a_step_builds_no_key_twice(void **state) {
-    (void)state;
+static void steps_build_no_key_twice(qsa_cpu cpu) {
     rng random = rng_of(test_seed(17));
     for (int64_t block = 2; block <= 8; block *= 2) {
-        rig_options options = {.shape = shape_of(2, 1, 64, 1, 16, block, 64 * block), .capacity = 9000};
+        rig_options options = {.shape = shape_of(2, 1, 64, 1, 16, block, 64 * block), .cpu = cpu, .capacity = 9000};
         rig r = open_rig(&options);
         for (int step = 0; step < 200; step++) {
             int64_t cells = rng_range(&random, 0, 1) ? rng_range(&random, 0, 9) : rng_range(&random, 0, 60);
@@ -183,6 +182,13 @@ static void fault_17_a_step_builds_no_key_twice(void **state) {
             }
         }
         close_rig(&r);
+    }
+}
+
+static void fault_17_a_step_builds_no_key_twice(void **state) {
+    (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        steps_build_no_key_twice(cpu);
     }
 }
 

@@ -93,16 +93,6 @@ static void verify(qsa_cache *cache, qsa_sequence *const *plain, int64_t start, 
     qsa_sequence_destroy(drafted);
 }
 
-static void each_level(void (*body)(qsa_context *context)) {
-    for (int cpu = QSA_CPU_C; cpu <= QSA_CPU_NEON; cpu++) {
-        if (qsa_cpu_available((qsa_cpu)cpu)) {
-            qsa_context *context = sample_context((qsa_cpu)cpu, 2);
-            body(context);
-            qsa_close(context);
-        }
-    }
-}
-
 /* plain[t]: start + t + 1 cells, each appended alone. */
 static void make_plain(qsa_cache *cache, int64_t start, qsa_sequence **plain, int64_t count) {
     for (int64_t t = 0; t < count; t++) {
@@ -138,7 +128,7 @@ static void every_width_and_accept(qsa_context *context) {
 /* Fault 14: widths 1 to 16, every start modulo 4, every number of accepted drafts. */
 static void drafts_of_every_width(void **state) {
     (void)state;
-    each_level(every_width_and_accept);
+    sample_each_level(every_width_and_accept);
 }
 
 static void twenty_steps_after(qsa_context *context) {
@@ -165,13 +155,11 @@ static void twenty_steps_after(qsa_context *context) {
 /* Faults 15 and 16: steps that follow, in every format. */
 static void steps_after_drafts(void **state) {
     (void)state;
-    each_level(twenty_steps_after);
+    sample_each_level(twenty_steps_after);
 }
 
 /* Rejecting everything at once and again, at the same place: nothing piles up, no page is lost. */
-static void the_same_drafts_again(void **state) {
-    (void)state;
-    qsa_context *context = sample_context(QSA_CPU_AUTO, 1);
+static void again(qsa_context *context) {
     qsa_cache *cache = make_cache(context, QSA_I8_G64, QSA_BF16, 3 * SAMPLE_PAGE);
     qsa_sequence *s = sample_sequence(cache), *plain = sample_sequence(cache);
     sample_grow(s, &cells, 63);
@@ -187,7 +175,11 @@ static void the_same_drafts_again(void **state) {
     qsa_sequence_destroy(s);
     qsa_sequence_destroy(plain);
     qsa_cache_destroy(cache);
-    qsa_close(context);
+}
+
+static void the_same_drafts_again(void **state) {
+    (void)state;
+    sample_each_level(again);
 }
 
 /* Fault 38: on the way to 100,000 cells, 4-row steps at every offset modulo 4 beside a sequence that never drafted. */
@@ -231,7 +223,7 @@ static void long_way(qsa_context *context) {
 
 static void drafts_at_any_depth(void **state) {
     (void)state;
-    each_level(long_way);
+    sample_each_level(long_way);
 }
 
 /* Fault 20: of raw index keys a sequence keeps the ring and no more: its memory does not follow the cells it can have. */

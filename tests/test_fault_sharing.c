@@ -52,16 +52,6 @@ static qsa_cache_stats stats_of(const qsa_cache *cache) {
     return stats;
 }
 
-static void each_level(void (*body)(qsa_context *context)) {
-    for (int cpu = QSA_CPU_C; cpu <= QSA_CPU_NEON; cpu++) {
-        if (qsa_cpu_available((qsa_cpu)cpu)) {
-            qsa_context *context = sample_context((qsa_cpu)cpu, 2);
-            body(context);
-            qsa_close(context);
-        }
-    }
-}
-
 /* Cells and answers of both layers; rows from the sample's row `query` on. */
 static void same(qsa_cache *a_cache, const qsa_sequence *a, qsa_cache *b_cache, const qsa_sequence *b, int64_t rows, int64_t query) {
     for (int64_t layer = 0; layer < SAMPLE_LAYERS; layer++) {
@@ -107,13 +97,11 @@ static void every_length(qsa_context *context) {
 
 static void forks_of_every_length(void **state) {
     (void)state;
-    each_level(every_length);
+    sample_each_level(every_length);
 }
 
 /* A tree of forks of forks: pages go back when the last holder does, in any order. */
-static void pages_go_with_their_last_holder(void **state) {
-    (void)state;
-    qsa_context *context = sample_context(QSA_CPU_AUTO, 1);
+static void last_holders(qsa_context *context) {
     qsa_cache *cache = make_cache(context, 100 * SAMPLE_PAGE, SAMPLE_PAGE);
     qsa_sequence *tree[12];
     tree[0] = sample_sequence(cache);
@@ -133,13 +121,15 @@ static void pages_go_with_their_last_holder(void **state) {
         assert_int_equal(stats.pages_shared, i < 10 ? 4 : 0);
     }
     qsa_cache_destroy(cache);
-    qsa_close(context);
+}
+
+static void pages_go_with_their_last_holder(void **state) {
+    (void)state;
+    sample_each_level(last_holders);
 }
 
 /* The page that a copy needs is not there: refused, nothing changed, and it works once there is one. */
-static void a_copy_without_a_free_page_is_refused(void **state) {
-    (void)state;
-    qsa_context *context = sample_context(QSA_CPU_AUTO, 1);
+static void without_a_free_page(qsa_context *context) {
     qsa_cache *cache = make_cache(context, 3 * SAMPLE_PAGE, SAMPLE_PAGE);
     qsa_sequence *s = sample_sequence(cache), *hog = sample_sequence(cache), *plain = NULL;
     sample_grow(s, &cells, 100);
@@ -172,7 +162,11 @@ static void a_copy_without_a_free_page_is_refused(void **state) {
     qsa_sequence_destroy(s);
     qsa_cache_destroy(large);
     qsa_cache_destroy(cache);
-    qsa_close(context);
+}
+
+static void a_copy_without_a_free_page_is_refused(void **state) {
+    (void)state;
+    sample_each_level(without_a_free_page);
 }
 
 /* Fault 31: a block is shared in part, both append; whoever does not write keeps every byte, and every scale. */
@@ -204,7 +198,7 @@ static void shared_1001(qsa_context *context) {
 
 static void a_block_shared_in_part(void **state) {
     (void)state;
-    each_level(shared_1001);
+    sample_each_level(shared_1001);
 }
 
 /* ------------------------------------------------------------------------------------------------ fault 19 */
@@ -240,14 +234,12 @@ static void copied_and_interleaved(qsa_context *context) {
 
 static void copies_and_interleaved_pages(void **state) {
     (void)state;
-    each_level(copied_and_interleaved);
+    sample_each_level(copied_and_interleaved);
 }
 
 /* 300 cells of an image share a position in the middle of 5,000: blocks are cut by rank all the same, and each block's key is the
  * builder's at the position of its first cell. */
-static void cells_of_one_position(void **state) {
-    (void)state;
-    qsa_context *context = sample_context(QSA_CPU_AUTO, 2);
+static void of_one_position(qsa_context *context) {
     qsa_cache_options options = sample_options(&cells, QSA_F32, QSA_F32, 5120);
     qsa_cache *cache = sample_cache(context, &options);
     qsa_sequence *s = sample_sequence(cache);
@@ -292,7 +284,11 @@ static void cells_of_one_position(void **state) {
     free(keys);
     qsa_sequence_destroy(s);
     qsa_cache_destroy(cache);
-    qsa_close(context);
+}
+
+static void cells_of_one_position(void **state) {
+    (void)state;
+    sample_each_level(of_one_position);
 }
 
 /* ------------------------------------------------------------------------------------------------ fault 46 */
@@ -323,9 +319,7 @@ static void take_turn(qsa_cache *cache, qsa_sequence *s, int sharer, int64_t end
 
 /* Beside each sharer goes a sequence of another cache that has its cells in one piece a turn, and never a draft; every tenth turn
  * it is built anew from the first cell. */
-static void forty_turns(void **state) {
-    (void)state;
-    qsa_context *context = sample_context(QSA_CPU_AUTO, 2);
+static void turns(qsa_context *context) {
     int64_t most = (TURNS + 1) * (int64_t)TURN;
     qsa_cache *cache = make_cache(context, SHARERS * most + 1000, 256), *cold = make_cache(context, SHARERS * most + 1000, 128);
     qsa_sequence *sharer[SHARERS], *plain[SHARERS];
@@ -364,7 +358,11 @@ static void forty_turns(void **state) {
     assert_int_equal(stats_of(cache).pages_free, stats_of(cache).pages);
     qsa_cache_destroy(cache);
     qsa_cache_destroy(cold);
-    qsa_close(context);
+}
+
+static void forty_turns(void **state) {
+    (void)state;
+    sample_each_level(turns);
 }
 
 int main(void) {

@@ -225,11 +225,10 @@ static void fault_37_no_valid_size_aborts(void **state) {
 
 /* Steps of four rows at every offset of a block, up to n = 100,000: each row has its own list, its own tail, and sees
  * no block that a later row completed. */
-static void fault_38_four_row_steps_at_every_offset(void **state) {
-    (void)state;
+static void four_row_steps(qsa_cpu cpu) {
     enum { LONGEST = 100000, STEPS = 100 };
     rng random = rng_of(test_seed(38));
-    rig_options options = {.shape = small_shape(), .capacity = LONGEST + 8, .threads = 2, .seed = 38};
+    rig_options options = {.shape = small_shape(), .cpu = cpu, .capacity = LONGEST + 8, .threads = 2, .seed = 38};
     options.shape.budget = 1024;
     rig r = open_rig(&options);
     for (int step = 0; step < STEPS; step++) {
@@ -258,6 +257,13 @@ static void fault_38_four_row_steps_at_every_offset(void **state) {
     close_rig(&r);
 }
 
+static void fault_38_four_row_steps_at_every_offset(void **state) {
+    (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        four_row_steps(cpu);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------ 40 */
 
 static qsa_status try_append(const rig *r, qsa_sequence *sequence, int64_t cells, qsa_error *error) {
@@ -273,12 +279,11 @@ static qsa_status try_append(const rig *r, qsa_sequence *sequence, int64_t cells
     return status;
 }
 
-static void fault_40_an_append_past_capacity_changes_nothing(void **state) {
-    (void)state;
+static void past_capacity(qsa_cpu cpu) {
     enum { CAPACITY = 5120, OTHER = 700 };
     rng random = rng_of(test_seed(40));
     for (int type = QSA_F32; type <= QSA_I8_G64; type++) {
-        rig_options options = {.shape = small_shape(), .kv_type = (qsa_type)type, .capacity = CAPACITY, .seed = 40};
+        rig_options options = {.shape = small_shape(), .kv_type = (qsa_type)type, .cpu = cpu, .capacity = CAPACITY, .seed = 40};
         rig r = open_rig(&options);
         qsa_sequence *other;
         qsa_error error;
@@ -324,6 +329,13 @@ static void fault_40_an_append_past_capacity_changes_nothing(void **state) {
         check_cells(&r, other, 0, 1024);
         qsa_sequence_destroy(other);
         close_rig(&r);
+    }
+}
+
+static void fault_40_an_append_past_capacity_changes_nothing(void **state) {
+    (void)state;
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        past_capacity(cpu);
     }
 }
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <qsa/qsa.h>
 
+#include "support/levels.h"
 #include "support/sample.h"
 
 enum { WORKERS = 8, PREFIX = 165, CELLS = 600, ROUNDS = 30, ROWS = 3, WIDE = 35, OUT = 4 * 64 };
@@ -90,8 +91,8 @@ static worker *new_workers(qsa_cache *cache, const qsa_sequence *prefix) {
     return w;
 }
 
-static void eight_threads(int64_t threads) {
-    qsa_context *context = sample_context(QSA_CPU_AUTO, threads);
+static void eight_threads(qsa_cpu cpu, int64_t threads) {
+    qsa_context *context = sample_context(cpu, threads);
     qsa_cache_options options = sample_options(&cells, QSA_I8_G64, QSA_BF16, 200 * SAMPLE_PAGE);
     qsa_cache *cache = sample_cache(context, &options);
     qsa_sequence *prefix = sample_sequence(cache);
@@ -138,9 +139,11 @@ static void fault_39_eight_threads_on_one_prefix(void **state) {
     (void)state;
     qsa_shape shape = sample_shape();
     cells = sample_make(&shape, CELLS, 39);
-    for (int i = 0; i < 3; i++) {
-        eight_threads(1);
-        eight_threads(3);
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        for (int i = 0; i < 3; i++) {
+            eight_threads(cpu, 1);
+            eight_threads(cpu, 3);
+        }
     }
     sample_free(&cells);
 }

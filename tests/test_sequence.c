@@ -12,6 +12,7 @@
 #include <qsa/qsa.h>
 
 #include "support/counted.h"
+#include "support/levels.h"
 #include "support/sample.h"
 
 enum { CELLS = 400 };
@@ -21,12 +22,14 @@ static const qsa_type key_types[] = {QSA_F32, QSA_BF16};
 
 static counter count;
 static qsa_context *context;
+static qsa_cpu level;
 static sample cells;
 
 static int set_up(void **state) {
     (void)state;
     qsa_shape shape = sample_shape();
     QSA_INIT(qsa_options, options);
+    options.cpu = level;
     options.threads = 2;
     options.allocator = counted(&count);
     assert_int_equal(qsa_open(&options, &context, NULL), QSA_OK);
@@ -396,5 +399,9 @@ int main(void) {
         cmocka_unit_test(cells_without_index_keys),
         cmocka_unit_test(short_rows_need_no_index_keys),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    int failed = 0;
+    for (level = QSA_CPU_C; level; level = next_cpu(level)) {
+        failed += cmocka_run_group_tests_name(qsa_cpu_name(level), tests, set_up, tear_down);
+    }
+    return failed;
 }

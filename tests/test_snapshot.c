@@ -18,6 +18,7 @@
 
 #include "runtime/checksum.h"
 #include "support/counted.h"
+#include "support/levels.h"
 #include "support/sample.h"
 #include "support/stream.h"
 
@@ -25,12 +26,14 @@ enum { CELLS = 200, LONG = 5003 };
 
 static counter count;
 static qsa_context *context;
+static qsa_cpu level;
 static sample cells;
 
 static int set_up(void **state) {
     (void)state;
     qsa_shape shape = sample_shape();
     QSA_INIT(qsa_options, options);
+    options.cpu = level;
     options.threads = 2;
     options.allocator = counted(&count);
     assert_int_equal(qsa_open(&options, &context, NULL), QSA_OK);
@@ -575,5 +578,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(version_1_is_read),
         cmocka_unit_test(saving_is_reading),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    int failed = 0;
+    for (level = QSA_CPU_C; level; level = next_cpu(level)) {
+        failed += cmocka_run_group_tests_name(qsa_cpu_name(level), tests, set_up, tear_down);
+    }
+    return failed;
 }

@@ -20,15 +20,6 @@ double att_bound(qsa_type kv_type) {
     return kv_type == QSA_I8_G64 ? QSA_I8_BOUND : QSA_F32_BOUND;
 }
 
-qsa_cpu next_cpu(qsa_cpu after) {
-    for (int cpu = (int)after + 1; cpu <= QSA_CPU_NEON; cpu++) {
-        if (qsa_cpu_available((qsa_cpu)cpu)) {
-            return (qsa_cpu)cpu;
-        }
-    }
-    return QSA_CPU_AUTO;
-}
-
 qsa_shape shape_of(int64_t q_heads, int64_t kv_heads, int64_t head_dim, int64_t index_heads, int64_t index_dim,
                    int64_t block, int64_t budget) {
     QSA_INIT(qsa_shape, s);

@@ -9,6 +9,7 @@
 
 #include <qsa/qsa.h>
 
+#include "support/levels.h"
 #include "support/rng.h"
 
 /* MUST(qsa_append, sequence, &args): the call, its qsa_error last, has to succeed. */
@@ -27,9 +28,6 @@ double att_bound(qsa_type kv_type);
 
 /* Of a score, over index_scale * sum |iq * key|. */
 double score_bound(const qsa_shape *shape);
-
-/* for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)): every level of this machine. */
-qsa_cpu next_cpu(qsa_cpu after);
 
 /* q_heads / kv_heads / head_dim, index heads / dim, block, budget in cells; scales as in docs/spec.md. */
 qsa_shape shape_of(int64_t q_heads, int64_t kv_heads, int64_t head_dim, int64_t index_heads, int64_t index_dim,

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "support/levels.h"
+
 enum { ARRAYS = 7 };
 
 qsa_shape sample_shape(void) {
@@ -75,6 +77,14 @@ qsa_context *sample_context(qsa_cpu cpu, int64_t threads) {
     options.threads = threads;
     sample_ok(qsa_open(&options, &context, &error), &error);
     return context;
+}
+
+void sample_each_level(void (*body)(qsa_context *context)) {
+    for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
+        qsa_context *context = sample_context(cpu, 2);
+        body(context);
+        qsa_close(context);
+    }
 }
 
 qsa_cache_options sample_options(const sample *s, qsa_type kv_type, qsa_type key_type, int64_t capacity) {

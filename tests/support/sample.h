@@ -28,6 +28,7 @@ void sample_free(sample *s);
 float *sample_floats(uint64_t *seed, int64_t count, float scale);
 
 qsa_context *sample_context(qsa_cpu cpu, int64_t threads);
+void sample_each_level(void (*body)(qsa_context *context)); /* a context of two threads for every level of this machine */
 qsa_cache_options sample_options(const sample *s, qsa_type kv_type, qsa_type key_type, int64_t capacity);
 qsa_cache *sample_cache(qsa_context *context, const qsa_cache_options *options);
 qsa_sequence *sample_sequence(qsa_cache *cache);
