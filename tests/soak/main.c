@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * soak [SECONDS [SEED]]: random serving traffic on two caches, 64 sequences at a time. Each tick appends 1 to 4 drafted cells to every
- * sequence, decodes all of a cache in one call a layer, and takes some of them back; sequences join (prefilled, forked, restored from a
- * snapshot into the other cache) and leave; where a cache is full, one is thrown out. The slow model of tests/fuzz/world.h knows what each
- * call must say and each count must be; every 100th answer is compared with a cold rebuild. Prints figures as JSON.
+ * soak [SECONDS [SEED]]: random serving traffic on two caches, 64 sequences at a time. Each tick appends 1 to 4 drafted cells to
+ * every sequence, decodes all of a cache in one call a layer, and takes some of them back; sequences join (prefilled, forked,
+ * restored from a snapshot into the other cache) and leave; where a cache is full, one is thrown out. The slow model of
+ * tests/fuzz/world.h knows what each call must say and each count must be; every 100th answer is compared with a cold rebuild.
+ * Prints figures as JSON.
  * Exit code: 0, 1 (memory was not flat); what differs from the model aborts.
  */
 #define _POSIX_C_SOURCE 200809L
@@ -208,15 +209,16 @@ static qsa_context *open_context(soak *s, qsa_cpu cpu, int64_t threads) {
     return context;
 }
 
-static void report(const soak *s, double seconds, uint64_t seed) {
+static void report(const soak *s, const char *level, double seconds, uint64_t seed) {
     const world_counts *c = &s->w->counts;
     json_t *figures = json_pack(
-        "{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "seconds", seconds, "seed",
-        (json_int_t)seed, "sequences", (json_int_t)SEQUENCES, "ticks", (json_int_t)s->ticks, "calls", (json_int_t)c->calls,
-        "refused_as_expected", (json_int_t)c->refused, "answers", (json_int_t)c->answers, "checked", (json_int_t)c->checked, "joined",
-        (json_int_t)s->joined, "left", (json_int_t)s->left, "thrown_out", (json_int_t)s->thrown_out, "forks", (json_int_t)c->forks,
-        "restored", (json_int_t)c->snapshots, "rejected_cells", (json_int_t)s->rejected, "held_least", (json_int_t)s->held_least,
-        "held_most", (json_int_t)s->held_most, "resident_half", (json_int_t)s->rss_half, "resident_end", (json_int_t)s->rss_end);
+        "{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "cpu", level, "seconds",
+        seconds, "seed", (json_int_t)seed, "sequences", (json_int_t)SEQUENCES, "ticks", (json_int_t)s->ticks, "calls",
+        (json_int_t)c->calls, "refused_as_expected", (json_int_t)c->refused, "answers", (json_int_t)c->answers, "checked",
+        (json_int_t)c->checked, "joined", (json_int_t)s->joined, "left", (json_int_t)s->left, "thrown_out",
+        (json_int_t)s->thrown_out, "forks", (json_int_t)c->forks, "restored", (json_int_t)c->snapshots, "rejected_cells",
+        (json_int_t)s->rejected, "held_least", (json_int_t)s->held_least, "held_most", (json_int_t)s->held_most, "resident_half",
+        (json_int_t)s->rss_half, "resident_end", (json_int_t)s->rss_end);
     if (!figures || json_dumpf(figures, stdout, JSON_INDENT(2))) {
         world_fail("no JSON");
     }
@@ -253,7 +255,7 @@ int main(int argc, char **argv) {
         }
     }
     s.rss_end = resident();
-    report(&s, now - start, seed);
+    report(&s, qsa_cpu_name(qsa_context_cpu(contexts[0])), now - start, seed);
     world_close(s.w);
     for (int i = 0; i < 3; i++) {
         qsa_close(contexts[i]);
