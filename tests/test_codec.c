@@ -294,6 +294,45 @@ static void f32_is_kept_bit_by_bit(void **state) {
     assert_memory_equal(back, bits, sizeof bits);
 }
 
+/* ------------------------------------------------------------------------------------------------ many at once */
+
+/* A large call may use other kernels than a small one: the same bytes, of ordinary numbers and of every other kind. */
+static void many_groups_are_as_few(void **state) {
+    (void)state;
+    enum { GROUPS = 600, VALUES = GROUPS * GROUP };
+    static const float odd[] = {0.0f, -0.0f, 1e-40f, -1e-30f, 6e-8f, 65519.9f, 65520.0f, -3e38f};
+    static const qsa_type types[] = {QSA_F32, QSA_F16, QSA_BF16, QSA_I8_G64};
+    uint64_t seed = 23;
+    float *x = sample_floats(&seed, VALUES, 3.0f), *back = malloc(2 * VALUES * sizeof *back);
+    unsigned char *encoded = malloc(2 * VALUES * sizeof *x);
+    uint16_t scales[2 * GROUPS];
+    assert_true(back && encoded);
+    for (int i = 0; i < VALUES; i += 7) {
+        x[i] = i % 3 ? odd[i % 8] : from_bits((uint32_t)i * 2654435761u); /* NaN among them */
+    }
+    for (int t = 0; t < 4; t++) {
+        int64_t bytes = types[t] == QSA_F32 ? 4 : types[t] == QSA_I8_G64 ? 1 : 2;
+        uint16_t *many = types[t] == QSA_I8_G64 ? scales : NULL, *few = many ? scales + GROUPS : NULL;
+        unsigned char *one = encoded + VALUES * bytes;
+        assert_int_equal(qsa_kv_encode(types[t], 10, GROUPS / 10, x, encoded, many, NULL), QSA_OK);
+        assert_int_equal(qsa_kv_decode(types[t], 1, GROUPS, encoded, many, back, NULL), QSA_OK);
+        for (int g = 0; g < GROUPS; g++) {
+            uint16_t *scale = few ? few + g : NULL;
+            unsigned char *at = one + g * GROUP * bytes;
+            assert_int_equal(qsa_kv_encode(types[t], 1, 1, x + g * GROUP, at, scale, NULL), QSA_OK);
+            assert_int_equal(qsa_kv_decode(types[t], 1, 1, at, scale, back + VALUES + g * GROUP, NULL), QSA_OK);
+        }
+        assert_memory_equal(encoded, one, (size_t)(VALUES * bytes));
+        assert_memory_equal(back, back + VALUES, VALUES * sizeof *back);
+        if (many) {
+            assert_memory_equal(many, few, GROUPS * sizeof *many);
+        }
+    }
+    free(x);
+    free(back);
+    free(encoded);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups_follow_the_rule),
@@ -305,6 +344,7 @@ int main(void) {
         cmocka_unit_test(halves_survive_the_round_trip),
         cmocka_unit_test(halves_are_nearest_with_ties_to_even),
         cmocka_unit_test(f32_is_kept_bit_by_bit),
+        cmocka_unit_test(many_groups_are_as_few),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

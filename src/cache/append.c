@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Appending cells to a layer of a sequence: K/V encoded into pages, keys of the blocks that become complete. */
-#include "cache/codec.h"
+#include "cache/cells.h"
 #include "cache/pages.h"
 
 #include "runtime/memory.h"
@@ -13,6 +13,7 @@ enum { CELLS_OF_ITEM = 32 };
 typedef struct append_call {
     const qsa_sequence *sequence;
     const qsa_append_args *args;
+    const qsa_cell_kernels *kernels;
     int64_t start;        /* cells there before */
     int64_t cell_items;   /* of CELLS_OF_ITEM cells; block-key items follow */
     int64_t first_block, blocks;
@@ -36,8 +37,9 @@ static void store_cell(const append_call *call, int64_t i) {
                        page * cache->page.scales;
         for (int64_t h = 0; h < cache->shape.kv_heads; h++) {
             int64_t slot = h * cache->page_cells + in_page;
-            qsa_encode_head(cache->kv_type, from[plane] + (i * cache->shape.kv_heads + h) * dim, groups,
-                            values + slot * head_bytes, (uint16_t *)(void *)(scales + slot * groups * 2));
+            call->kernels->encode[cache->kv_type](from[plane] + (i * cache->shape.kv_heads + h) * dim, groups,
+                                                  values + slot * head_bytes,
+                                                  (uint16_t *)(void *)(scales + slot * groups * 2));
         }
     }
 }
@@ -62,7 +64,7 @@ static const float *rotation_of(const append_call *call, int64_t b, float *memor
     if (call->args->rotation) {
         return call->args->rotation + (cell - call->start) * dims;
     }
-    qsa_rope_angles(&cache->recipe.rope, cell, memory);
+    qsa_rope_turn(call->kernels->angles, &cache->recipe.rope, cache->frequency, cell, memory);
     return memory;
 }
 
@@ -75,21 +77,22 @@ static void store_block_key(const append_call *call, int64_t b) {
     for (int64_t i = 0; i < block; i++) {
         raw[i] = raw_key(call, b * block + i);
     }
-    qsa_block_key(&call->recipe, raw, rotation_of(call, b, turn), key);
+    call->kernels->block_key(&call->recipe, raw, rotation_of(call, b, turn), key);
     int64_t page = page_of(s, b * block), in_page = b % cache->page_blocks, bytes = cache->key_type == QSA_F32 ? 4 : 2;
     char *keys = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_KEYS) + page * cache->page.keys;
     if (cache->page.screen) {
         char *copies = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_SCREEN) + page * cache->page.screen;
         qsa_screen_store(key, dim, copies + in_page / QSA_TILE * qsa_screen_tile_bytes(dim), in_page % QSA_TILE);
     }
-    for (int64_t c = 0; c < dim; c++) {
+    int64_t step = cache->key_type == QSA_F32 ? 1 : 2; /* channels that lie side by side in a tile */
+    for (int64_t c = 0; c < dim; c += step) {
         int64_t offset = (in_page * dim + c) * bytes;
         char *at = keys + (cache->page.screen ? offset : qsa_tile_offset(cache->key_type, dim, in_page, c));
-        uint16_t half = qsa_f32_to_bf16(key[c]);
         if (cache->key_type == QSA_F32) {
             memcpy(at, key + c, sizeof *key);
         } else {
-            memcpy(at, &half, sizeof half);
+            const uint16_t pair[2] = {qsa_f32_to_bf16(key[c]), qsa_f32_to_bf16(key[c + 1])};
+            memcpy(at, pair, sizeof pair);
         }
     }
 }
@@ -168,6 +171,7 @@ qsa_status qsa_append(qsa_sequence *sequence, const qsa_append_args *args, qsa_e
     append_call call = {
         .sequence = sequence,
         .args = args,
+        .kernels = qsa_context_cell(cache->context),
         .start = layer->length,
         .cell_items = qsa_div_up(args->cells, CELLS_OF_ITEM),
         .first_block = layer->length / block,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The block-key builder and the rotation's parameters. */
-#include "cache/block_key.h"
+#include "cache/cells.h"
 
-#include "runtime/context.h"
 #include "runtime/fpenv.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
@@ -48,6 +47,15 @@ qsa_status qsa_rope_check_position(const qsa_rope *rope, int64_t position, qsa_e
     return QSA_OK;
 }
 
+void qsa_rope_turn(qsa_angles_fn *angles, const qsa_rope *rope, const double *frequency, int64_t position, float *cos_sin) {
+    int64_t pairs = rope->dims / 2;
+    if (rope->table) {
+        memcpy(cos_sin, rope->table + position * pairs * 2, (size_t)pairs * 2 * sizeof *cos_sin);
+    } else {
+        angles(frequency, pairs, position, cos_sin);
+    }
+}
+
 qsa_status qsa_rope_row(const qsa_rope *rope, int64_t position, float *out, qsa_error *error) {
     qsa_rope resolved;
     qsa_status status = qsa_rope_resolve(rope, QSA_INDEX_DIM_MAX, &resolved, error);
@@ -57,8 +65,10 @@ qsa_status qsa_rope_row(const qsa_rope *rope, int64_t position, float *out, qsa_
     if (!out) {
         return qsa_fail(error, QSA_E_ARGUMENT, "out is NULL");
     }
+    double frequency[QSA_INDEX_DIM_MAX / 2];
     uint64_t saved = qsa_fpenv_enter();
-    qsa_rope_angles(&resolved, position, out);
+    qsa_rope_frequencies(&resolved, frequency);
+    qsa_rope_turn(qsa_angles_f64_c, &resolved, frequency, position, out);
     qsa_fpenv_leave(saved);
     return qsa_ok(error);
 }
@@ -67,7 +77,7 @@ static float round_to(qsa_type type, float x) {
     return type == QSA_BF16 ? qsa_bf16_to_f32(qsa_f32_to_bf16(x)) : x;
 }
 
-void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, const float *turn, float *key) {
+void qsa_block_key_f32_c(const qsa_block_key_recipe *recipe, const float *const *raw, const float *turn, float *key) {
     float share = 1.0f / (float)recipe->block; /* a power of two: exact */
     for (int64_t c = 0; c < recipe->dim; c++) {
         float sum = raw[0][c]; /* NOLINT(clang-analyzer-core.NullDereference): a block has 2 cells or more */
@@ -85,7 +95,9 @@ void qsa_block_key(const qsa_block_key_recipe *recipe, const float *const *raw, 
 
 typedef struct block_keys_call {
     const qsa_block_keys_args *args;
+    const qsa_cell_kernels *kernels;
     qsa_block_key_recipe recipe;
+    double frequency[QSA_INDEX_DIM_MAX / 2];
 } block_keys_call;
 
 static int64_t position_of(const block_keys_call *call, int64_t b) {
@@ -100,8 +112,8 @@ static void block_keys_item(void *arg, int64_t b) {
     for (int64_t i = 0; i < block; i++) {
         raw[i] = call->args->raw + (b * block + i) * dim;
     }
-    qsa_rope_angles(&call->recipe.rope, position_of(call, b), turn);
-    qsa_block_key(&call->recipe, raw, turn, key);
+    qsa_rope_turn(call->kernels->angles, &call->recipe.rope, call->frequency, position_of(call, b), turn);
+    call->kernels->block_key(&call->recipe, raw, turn, key);
     if (call->recipe.type == QSA_F32) {
         memcpy((float *)call->args->keys + b * dim, key, (size_t)dim * sizeof *key);
         return;
@@ -137,7 +149,7 @@ qsa_status qsa_block_keys(qsa_context *context, const qsa_shape *shape, const qs
         return qsa_fail(error, QSA_E_ARGUMENT, "context is NULL");
     }
     qsa_status status;
-    block_keys_call call = {.args = args};
+    block_keys_call call = {.args = args, .kernels = qsa_context_cell(context)};
     if ((status = qsa_shape_check(shape, error)) || (status = check_args(args, error)) ||
         (status = qsa_rope_resolve(args->rope, shape->index_dim, &call.recipe.rope, error))) {
         return status;
@@ -152,6 +164,9 @@ qsa_status qsa_block_keys(qsa_context *context, const qsa_shape *shape, const qs
             return status;
         }
     }
+    uint64_t saved = qsa_fpenv_enter();
+    qsa_rope_frequencies(&call.recipe.rope, call.frequency);
+    qsa_fpenv_leave(saved);
     qsa_run(context, args->blocks, block_keys_item, &call);
     return qsa_ok(error);
 }

@@ -3,6 +3,7 @@
 #include "cache/cache.h"
 
 #include "cache/codec.h"
+#include "runtime/fpenv.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
@@ -140,8 +141,15 @@ qsa_status qsa_cache_create(qsa_context *context, const qsa_cache_options *optio
         return QSA_E_MEMORY;
     }
     memcpy(c->norms, o.index_norm, c->norm_bytes);
-    c->recipe = (qsa_block_key_recipe){
-        .block = o.shape.block, .dim = o.shape.index_dim, .norm_weight = c->norms, .eps = o.eps, .rope = o.rope, .type = o.key_type};
+    c->recipe = (qsa_block_key_recipe){.block = o.shape.block,
+                                       .dim = o.shape.index_dim,
+                                       .norm_weight = c->norms,
+                                       .eps = o.eps,
+                                       .rope = o.rope,
+                                       .type = o.key_type};
+    uint64_t saved = qsa_fpenv_enter();
+    qsa_rope_frequencies(&c->recipe.rope, c->frequency);
+    qsa_fpenv_leave(saved);
     for (int64_t i = 0; i < c->pages; i++) {
         c->free_pages[i] = (int32_t)(c->pages - 1 - i); /* page 0 on top */
         c->page_info[i] = (qsa_page_info){.holders = 0, .copy_of = -1};

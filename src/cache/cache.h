@@ -36,6 +36,7 @@ struct qsa_cache {
     int64_t layers, page_cells, page_blocks, pages, rollback, turn_rows;
     qsa_page_layout page;
     qsa_block_key_recipe recipe; /* norm_weight: of layer 0; the others follow, index_dim apart */
+    double frequency[QSA_INDEX_DIM_MAX / 2]; /* of recipe.rope */
 
     char *planes;          /* [layers]{k, v, k_scale, v_scale, keys, screen}, each of all pages */
     int64_t layer_bytes;

@@ -1,29 +1,46 @@
 /* SPDX-License-Identifier: MIT */
 /* int8_g64, half, bf16 and f32 for K/V, both ways. */
-#include "cache/codec.h"
+#include "cache/cells.h"
 
+#include "runtime/cpu.h"
 #include "runtime/fpenv.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
 
-enum { GROUP = 64 };
+enum {
+    GROUP = QSA_GROUP_CHANNELS,
+    FEW = 256 /* groups that are done before the processor has said what it is */
+};
 
-static uint16_t group_scale(const float *x) {
+/* ------------------------------------------------------------------------------------------------ portable */
+
+void qsa_encode_f32_c(const float *x, int64_t groups, void *encoded, uint16_t *scales) {
+    (void)scales;
+    memcpy(encoded, x, (size_t)(groups * GROUP) * sizeof *x);
+}
+
+void qsa_encode_f16_c(const float *x, int64_t groups, void *encoded, uint16_t *scales) {
+    (void)scales;
+    for (int64_t c = 0; c < groups * GROUP; c++) {
+        ((uint16_t *)encoded)[c] = qsa_f32_to_f16(x[c]);
+    }
+}
+
+void qsa_encode_bf16_c(const float *x, int64_t groups, void *encoded, uint16_t *scales) {
+    (void)scales;
+    for (int64_t c = 0; c < groups * GROUP; c++) {
+        ((uint16_t *)encoded)[c] = qsa_f32_to_bf16(x[c]);
+    }
+}
+
+static void encode_group(const float *x, int8_t *encoded, uint16_t *scale) {
     float absmax = 0.0f;
     for (int c = 0; c < GROUP; c++) {
         float magnitude = qsa_from_bits(qsa_magnitude(x[c]));
         absmax = magnitude > absmax ? magnitude : absmax;
     }
-    if (absmax == 0.0f) {
-        return 0x3c00; /* 1.0 */
-    }
-    uint16_t scale = qsa_f32_to_f16(absmax / 127.0f);
-    return scale == 0 ? 1 : scale >= 0x7c00 ? 0x7bff : scale;
-}
-
-static void encode_group(const float *x, int8_t *encoded, uint16_t *scale) {
-    *scale = group_scale(x);
+    *scale = qsa_group_scale(absmax);
     float step = qsa_f16_to_f32(*scale);
     for (int c = 0; c < GROUP; c++) {
         float value = x[c] / step;
@@ -33,29 +50,44 @@ static void encode_group(const float *x, int8_t *encoded, uint16_t *scale) {
     }
 }
 
-void qsa_encode_head(qsa_type type, const float *x, int64_t groups, void *encoded, uint16_t *scales) {
-    if (type == QSA_I8_G64) {
-        for (int64_t g = 0; g < groups; g++) {
-            encode_group(x + g * GROUP, (int8_t *)encoded + g * GROUP, scales + g);
-        }
-    } else if (type == QSA_F32) {
-        memcpy(encoded, x, (size_t)(groups * GROUP) * sizeof *x);
-    } else {
-        for (int64_t c = 0; c < groups * GROUP; c++) {
-            ((uint16_t *)encoded)[c] = type == QSA_F16 ? qsa_f32_to_f16(x[c]) : qsa_f32_to_bf16(x[c]);
-        }
+void qsa_encode_i8_c(const float *x, int64_t groups, void *encoded, uint16_t *scales) {
+    for (int64_t g = 0; g < groups; g++) {
+        encode_group(x + g * GROUP, (int8_t *)encoded + g * GROUP, scales + g);
     }
 }
 
-void qsa_decode_head(qsa_type type, const void *encoded, const uint16_t *scales, int64_t groups, float *x) {
+void qsa_decode_f32_c(const void *encoded, const uint16_t *scales, int64_t groups, float *x) {
+    (void)scales;
+    memcpy(x, encoded, (size_t)(groups * GROUP) * sizeof *x);
+}
+
+void qsa_decode_f16_c(const void *encoded, const uint16_t *scales, int64_t groups, float *x) {
+    (void)scales;
     for (int64_t c = 0; c < groups * GROUP; c++) {
-        switch (type) {
-        case QSA_I8_G64: x[c] = (float)((const int8_t *)encoded)[c] * qsa_f16_to_f32(scales[c / GROUP]); break;
-        case QSA_F16: x[c] = qsa_f16_to_f32(((const uint16_t *)encoded)[c]); break;
-        case QSA_BF16: x[c] = qsa_bf16_to_f32(((const uint16_t *)encoded)[c]); break;
-        default: x[c] = ((const float *)encoded)[c];
-        }
+        x[c] = qsa_f16_to_f32(((const uint16_t *)encoded)[c]);
     }
+}
+
+void qsa_decode_bf16_c(const void *encoded, const uint16_t *scales, int64_t groups, float *x) {
+    (void)scales;
+    for (int64_t c = 0; c < groups * GROUP; c++) {
+        x[c] = qsa_bf16_to_f32(((const uint16_t *)encoded)[c]);
+    }
+}
+
+void qsa_decode_i8_c(const void *encoded, const uint16_t *scales, int64_t groups, float *x) {
+    for (int64_t c = 0; c < groups * GROUP; c++) {
+        x[c] = (float)((const int8_t *)encoded)[c] * qsa_f16_to_f32(scales[c / GROUP]);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ the public calls */
+
+/* These have no context. The bits are the same at every level. */
+static qsa_cell_kernels kernels_for(int64_t groups) {
+    qsa_cell_kernels kernels;
+    qsa_cell_init(&kernels, groups < FEW ? QSA_CPU_C : qsa_cpu_detect());
+    return kernels;
 }
 
 static qsa_status check(qsa_type type, int64_t count, int64_t groups, const void *from, const char *from_name, const void *to,
@@ -84,7 +116,7 @@ qsa_status qsa_kv_encode(qsa_type type, int64_t count, int64_t groups, const flo
     }
     uint64_t saved = qsa_fpenv_enter();
     if (count > 0) {
-        qsa_encode_head(type, x, count * groups, encoded, scales);
+        kernels_for(count * groups).encode[type](x, count * groups, encoded, scales);
     }
     qsa_fpenv_leave(saved);
     return qsa_ok(error);
@@ -98,7 +130,7 @@ qsa_status qsa_kv_decode(qsa_type type, int64_t count, int64_t groups, const voi
     }
     uint64_t saved = qsa_fpenv_enter();
     if (count > 0) {
-        qsa_decode_head(type, encoded, scales, count * groups, x);
+        kernels_for(count * groups).decode[type](encoded, scales, count * groups, x);
     }
     qsa_fpenv_leave(saved);
     return qsa_ok(error);

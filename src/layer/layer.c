@@ -2,8 +2,7 @@
 /* A layer at work: projections, norms, rotation. docs/spec.md, "One layer", 1 and 2. */
 #include "layer/layer.h"
 
-#include "cache/block_key.h"
-#include "runtime/context.h"
+#include "cache/cells.h"
 #include "runtime/memory.h"
 #include "runtime/numerics.h"
 #include "runtime/status.h"
@@ -88,6 +87,7 @@ typedef struct wave {
     const qsa_layer_args *args;
     int64_t first;
     qsa_turn_fn *turn;
+    qsa_angles_fn *angles;
 } wave;
 
 /* Norm and rotation of a token's heads in q, k and iq. */
@@ -106,7 +106,7 @@ static void finish_token(void *arg, int64_t item) {
     };
     float cos_sin[QSA_INDEX_DIM_MAX];
     int64_t token = w->first + item;
-    qsa_rope_angles(&layer->rope, position_of(w->args, token), cos_sin);
+    qsa_rope_turn(w->angles, &layer->rope, layer->frequency, position_of(w->args, token), cos_sin);
     for (int i = 0; i < 3; i++) {
         if (arrays[i].all) {
             float *x = arrays[i].all + token * arrays[i].heads * arrays[i].dim;
@@ -149,7 +149,7 @@ qsa_status qsa_layer_project(qsa_context *context, const qsa_layer *layer, const
     if ((status = take_scratch(context, layer->hidden, args->tokens, &scratch, error))) {
         return status;
     }
-    wave w = {layer, args, 0, qsa_layer_kernels_of(qsa_context_cpu(context)).turn};
+    wave w = {layer, args, 0, qsa_layer_kernels_of(qsa_context_cpu(context)).turn, qsa_context_cell(context)->angles};
     for (; w.first < args->tokens; w.first += QSA_PROJECT_WAVE) {
         int64_t tokens = qsa_min(QSA_PROJECT_WAVE, args->tokens - w.first);
         qsa_multiply(context, args->hidden + w.first * layer->hidden, tokens, layer->hidden, wanted, count, scratch);

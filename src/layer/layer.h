@@ -3,6 +3,7 @@
 #ifndef QSA_LAYER_LAYER_H
 #define QSA_LAYER_LAYER_H
 
+#include "cache/block_key.h"
 #include "layer/matrix.h"
 
 /* q_proj and index_qk_proj are cut apart, so that each matrix makes one whole array. */
@@ -15,6 +16,7 @@ struct qsa_layer {
     int64_t hidden;
     float eps;
     qsa_rope rope; /* defaults filled */
+    double frequency[QSA_INDEX_DIM_MAX / 2]; /* of the rope */
     qsa_matrix matrix[QSA_MATRICES];
     float *norm[QSA_NORMS]; /* weights w of (1 + w) */
     float *memory;          /* all of the above */

@@ -3,7 +3,6 @@
 #include "layer/layer.h"
 #include "layer/tensors.h"
 
-#include "cache/block_key.h"
 #include "runtime/file.h"
 #include "runtime/context.h"
 #include "runtime/fpenv.h"
@@ -294,7 +293,11 @@ static qsa_status settle(qsa_layer *layer, const qsa_layer_options *o, const qsa
     if (status) {
         return status;
     }
-    return qsa_rope_resolve(&o->rope, qsa_min(layer->shape.head_dim, layer->shape.index_dim), &layer->rope, error);
+    status = qsa_rope_resolve(&o->rope, qsa_min(layer->shape.head_dim, layer->shape.index_dim), &layer->rope, error);
+    if (!status) {
+        qsa_rope_frequencies(&layer->rope, layer->frequency);
+    }
+    return status;
 }
 
 static qsa_status build(qsa_layer *layer, const qsa_tensors *tensors, const qsa_layer_options *o,

@@ -3,6 +3,7 @@
  * and rotation. runtime/simd.h comes before. No include guard: each instruction set includes it once. */
 #include "layer/matrix.h"
 #include "runtime/memory.h"
+#include "runtime/norm_simd.h"
 
 enum { TILE_VECTORS = V_LANES == 4 ? 4 : 2, TILE_ROWS = TILE_VECTORS * V_LANES };
 
@@ -75,30 +76,10 @@ QSA_KERNEL void QSA_LEVEL(qsa_project_f32)(const qsa_project_job *job) {
     }
 }
 
-/* The 16 partial sums of qsa_dot16(x, x, n) in vectors; n is a multiple of 16. */
-QSA_SIMD float sum_of_squares(const float *x, int64_t n) {
-    vf sum[16 / V_LANES];
-    QSA_UNROLL for (int v = 0; v < 16 / V_LANES; v++) {
-        sum[v] = v_set(0.0f);
-    }
-    for (int64_t i = 0; i < n; i += 16) {
-        QSA_UNROLL for (int v = 0; v < 16 / V_LANES; v++) {
-            vf part = v_load(x + i + v * V_LANES);
-            sum[v] = v_fma(part, part, sum[v]);
-        }
-    }
-    return v_fold(sum);
-}
-
 QSA_KERNEL void QSA_LEVEL(qsa_turn_f32)(const qsa_turn_job *job) {
     for (int64_t h = 0; h < job->heads; h++) {
         float *x = job->x + h * job->dim;
-        double mean = (double)sum_of_squares(x, job->dim) / (double)job->dim + (double)job->eps;
-        vf inverse = v_set((float)(1.0 / qsa_sqrt(mean)));
-        for (int64_t i = 0; i < job->dim; i += V_LANES) {
-            vf factor = v_add(v_set(1.0f), v_load(job->weight + i));
-            v_store(x + i, v_mul(v_mul(v_load(x + i), inverse), factor));
-        }
-        qsa_rope_apply(x, job->cos_sin, job->dims);
+        v_rms_norm(x, job->weight, job->eps, job->dim);
+        v_rope_apply(x, job->cos_sin, job->dims);
     }
 }

@@ -5,6 +5,7 @@
 
 #include <qsa/qsa.h>
 
+struct qsa_cell_kernels;
 struct qsa_score_kernels;
 struct qsa_screen_kernels;
 struct qsa_select_kernels;
@@ -16,6 +17,7 @@ void qsa_run(qsa_context *context, int64_t items, void (*body)(void *arg, int64_
 
 const qsa_allocator *qsa_context_allocator(const qsa_context *context);
 
+const struct qsa_cell_kernels *qsa_context_cell(const qsa_context *context);
 const struct qsa_score_kernels *qsa_context_score(const qsa_context *context);
 const struct qsa_screen_kernels *qsa_context_screen(const qsa_context *context);
 const struct qsa_select_kernels *qsa_context_select(const qsa_context *context);

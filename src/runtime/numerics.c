@@ -111,17 +111,20 @@ void qsa_rms_norm(const float *x, const float *weight, float eps, int64_t n, flo
     }
 }
 
-void qsa_rope_angles(const qsa_rope *rope, int64_t position, float *cos_sin) {
-    int64_t pairs = rope->dims / 2;
+void qsa_rope_frequencies(const qsa_rope *rope, double *frequency) {
     if (rope->table) {
-        memcpy(cos_sin, rope->table + position * pairs * 2, (size_t)pairs * 2 * sizeof *cos_sin);
         return;
     }
     double log_theta = qsa_log64(rope->theta);
+    for (int64_t i = 0; i < rope->dims / 2; i++) {
+        frequency[i] = qsa_exp64(-(double)(2 * i) / (double)rope->dims * log_theta);
+    }
+}
+
+void qsa_angles_f64_c(const double *frequency, int64_t pairs, int64_t position, float *cos_sin) {
     for (int64_t i = 0; i < pairs; i++) {
         double s, c;
-        double frequency = qsa_exp64(-(double)(2 * i) / (double)rope->dims * log_theta);
-        qsa_sincos((double)position * frequency, &s, &c);
+        qsa_sincos((double)position * frequency[i], &s, &c);
         cos_sin[2 * i] = (float)c;
         cos_sin[2 * i + 1] = (float)s;
     }

@@ -210,8 +210,11 @@ void qsa_sincos(double x, double *s, double *c);
 /* x / sqrt(mean(x^2) + eps) * (1 + weight); out may be x. */
 void qsa_rms_norm(const float *x, const float *weight, float eps, int64_t n, float *out);
 
-/* rope: defaults filled, position checked. cos_sin: [dims / 2][2]. */
-void qsa_rope_angles(const qsa_rope *rope, int64_t position, float *cos_sin);
+/* rope: defaults filled. frequency: [dims / 2], radians a position; left alone where the rope has a table. */
+void qsa_rope_frequencies(const qsa_rope *rope, double *frequency);
+
+/* {cos, sin} of position * frequency, rounded to f32: cos_sin is [pairs][2]. 0 <= position < 2^31. */
+void qsa_angles_f64_c(const double *frequency, int64_t pairs, int64_t position, float *cos_sin);
 
 /* Turns the pairs (i, i + dims / 2) of x in place. */
 void qsa_rope_apply(float *x, const float *cos_sin, int64_t dims);

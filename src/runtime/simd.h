@@ -13,15 +13,19 @@
  *   v_fma_one(a, b, c)         the same of single floats
  *   v_relu(x)                  0 where 0 > x, else x (a NaN stays)
  *   v_raise(top, x)            x where x > top, else top (a NaN in x is passed over)
- *   v_magnitude, v_max_magnitude   |x| as bits, the larger of two such
+ *   v_abs, v_magnitude, v_max_magnitude   |x|; |x| as bits; the larger of two such
  *   v_exp                      qsa_exp in every lane
  *   v_low16, v_high16          the two bf16 of each 32-bit lane as f32 (vi from v_load_bits)
  *   v_columns(row, at, out)    dwords at byte `at` and the 3 after it of V_LANES rows: lane r of out[i] is row r's dword i
  *   v_above(x, t), v_equal     bit i of the result is x[i] > t, x[i] == t, for 64 floats x
- *   v_from_bf16, v_from_f16    V_LANES consecutive 16-bit values as f32
+ *   v_from_bf16, v_from_f16, v_from_i8     V_LANES consecutive values as f32
+ *   v_store_bf16, v_store_f16, v_store_low8     qsa_f32_to_bf16, qsa_f32_to_f16, the low 8 bits of each lane, one after the other
+ *   v_round_bf16               to bf16 and back
+ *   v_unzip(p, a, b)           a: p[0], p[2], ...; b: p[1], p[3], ...
  *   v_fold(const vf *x)        16 lanes in 16 / V_LANES vectors, in the written order: upper half to lower, 8, 4, 2, 1
  *   v_fold_four(a, b, c, d, out)   four of these at once
  *   v_top(x), v_top_magnitude  the largest lane
+ *   vd, V_DOUBLES, vd_load, vd_store   vectors of f64, for the operators of C
  */
 #ifndef QSA_RUNTIME_SIMD_H
 #define QSA_RUNTIME_SIMD_H

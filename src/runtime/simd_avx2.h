@@ -15,6 +15,11 @@ enum { V_LANES = 8 };
 typedef __m256 vf;
 typedef __m256i vi;
 
+enum { V_DOUBLES = 4 };
+typedef __m256d vd;
+QSA_SIMD vd vd_load(const double *p) { return _mm256_loadu_pd(p); }
+QSA_SIMD void vd_store(double *p, vd x) { _mm256_storeu_pd(p, x); }
+
 QSA_SIMD vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 QSA_SIMD void v_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
 QSA_SIMD vi v_load_bits(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
@@ -43,6 +48,7 @@ QSA_SIMD vf v_exponent(vf shifted) {
         _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(127)), 23));
 }
 QSA_SIMD vi v_magnitude(vf x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff)); }
+QSA_SIMD vf v_abs(vf x) { return _mm256_castsi256_ps(v_magnitude(x)); }
 QSA_SIMD vi v_max_magnitude(vi a, vi b) { return _mm256_max_epi32(a, b); }
 QSA_SIMD vi v_zero_bits(void) { return _mm256_setzero_si256(); }
 
@@ -52,6 +58,37 @@ QSA_SIMD vf v_from_bf16(const void *p) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 QSA_SIMD vf v_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+QSA_SIMD vf v_from_i8(const void *p) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))); }
+
+/* In the low half of each lane. */
+QSA_SIMD vi v_to_bf16(vf x) {
+    vi bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
+    vi odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    vi rounded = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd), 16);
+    vi nan = _mm256_cmpgt_epi32(v_magnitude(x), _mm256_set1_epi32(0x7f800000));
+    return _mm256_blendv_epi8(rounded, _mm256_or_si256(high, _mm256_set1_epi32(0x40)), nan);
+}
+QSA_SIMD vf v_round_bf16(vf x) { return _mm256_castsi256_ps(_mm256_slli_epi32(v_to_bf16(x), 16)); }
+QSA_SIMD void v_store_bf16(void *p, vf x) {
+    vi half = v_to_bf16(x);
+    half = _mm256_permute4x64_epi64(_mm256_packus_epi32(half, half), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(half));
+}
+QSA_SIMD void v_store_f16(void *p, vf x) {
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+QSA_SIMD void v_store_low8(void *p, vf x) {
+    __m128i pick = _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m128i low = _mm_shuffle_epi8(_mm256_castsi256_si128(_mm256_castps_si256(x)), pick);
+    __m128i high = _mm_shuffle_epi8(_mm256_extracti128_si256(_mm256_castps_si256(x), 1), pick);
+    _mm_storel_epi64((__m128i *)p, _mm_unpacklo_epi32(low, high));
+}
+QSA_SIMD vf v_order_unzipped(vf x) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(x), 0xd8)); }
+QSA_SIMD void v_unzip(const float *p, vf *a, vf *b) {
+    vf low = v_load(p), high = v_load(p + 8);
+    *a = v_order_unzipped(_mm256_shuffle_ps(low, high, 0x88));
+    *b = v_order_unzipped(_mm256_shuffle_ps(low, high, 0xdd));
+}
 
 QSA_SIMD __m256i v_row_pair(const char *const *row, int64_t at) {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(row[0] + at))),

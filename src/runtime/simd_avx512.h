@@ -15,6 +15,11 @@ enum { V_LANES = 16 };
 typedef __m512 vf;
 typedef __m512i vi;
 
+enum { V_DOUBLES = 8 };
+typedef __m512d vd;
+QSA_SIMD vd vd_load(const double *p) { return _mm512_loadu_pd(p); }
+QSA_SIMD void vd_store(double *p, vd x) { _mm512_storeu_pd(p, x); }
+
 QSA_SIMD vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 QSA_SIMD void v_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
 QSA_SIMD vi v_load_bits(const void *p) { return _mm512_loadu_si512(p); }
@@ -41,6 +46,7 @@ QSA_SIMD vf v_exponent(vf shifted) {
         _mm512_slli_epi32(_mm512_add_epi32(_mm512_castps_si512(shifted), _mm512_set1_epi32(127)), 23));
 }
 QSA_SIMD vi v_magnitude(vf x) { return _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)); }
+QSA_SIMD vf v_abs(vf x) { return _mm512_castsi512_ps(v_magnitude(x)); }
 QSA_SIMD vi v_max_magnitude(vi a, vi b) { return _mm512_max_epi32(a, b); }
 QSA_SIMD vi v_zero_bits(void) { return _mm512_setzero_si512(); }
 
@@ -50,6 +56,28 @@ QSA_SIMD vf v_from_bf16(const void *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 QSA_SIMD vf v_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+QSA_SIMD vf v_from_i8(const void *p) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+
+/* In the low half of each lane. */
+QSA_SIMD vi v_to_bf16(vf x) {
+    vi bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
+    vi odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    vi rounded = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
+    __mmask16 nan = _mm512_cmpgt_epi32_mask(v_magnitude(x), _mm512_set1_epi32(0x7f800000));
+    return _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
+}
+QSA_SIMD vf v_round_bf16(vf x) { return _mm512_castsi512_ps(_mm512_slli_epi32(v_to_bf16(x), 16)); }
+QSA_SIMD void v_store_bf16(void *p, vf x) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(v_to_bf16(x))); }
+QSA_SIMD void v_store_f16(void *p, vf x) {
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+QSA_SIMD void v_store_low8(void *p, vf x) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(_mm512_castps_si512(x))); }
+QSA_SIMD void v_unzip(const float *p, vf *a, vf *b) {
+    __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    vf low = v_load(p), high = v_load(p + 16);
+    *a = _mm512_permutex2var_ps(low, even, high);
+    *b = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
+}
 
 QSA_SIMD __m512i v_row_quad(const char *const *row, int64_t at) {
     __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(row[0] + at)));

@@ -14,6 +14,11 @@ enum { V_LANES = 4 };
 typedef float32x4_t vf;
 typedef uint32x4_t vi;
 
+enum { V_DOUBLES = 2 };
+typedef float64x2_t vd;
+QSA_SIMD vd vd_load(const double *p) { return vld1q_f64(p); }
+QSA_SIMD void vd_store(double *p, vd x) { vst1q_f64(p, x); }
+
 QSA_SIMD vf v_load(const float *p) { return vld1q_f32(p); }
 QSA_SIMD void v_store(float *p, vf x) { vst1q_f32(p, x); }
 QSA_SIMD vi v_load_bits(const void *p) { return vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)p)); }
@@ -48,6 +53,7 @@ QSA_SIMD vf v_exponent(vf shifted) {
     return vreinterpretq_f32_u32(vshlq_n_u32(vaddq_u32(vreinterpretq_u32_f32(shifted), vdupq_n_u32(127)), 23));
 }
 QSA_SIMD vi v_magnitude(vf x) { return vandq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(0x7fffffffu)); }
+QSA_SIMD vf v_abs(vf x) { return vreinterpretq_f32_u32(v_magnitude(x)); }
 QSA_SIMD vi v_max_magnitude(vi a, vi b) { return vmaxq_u32(a, b); }
 QSA_SIMD vi v_zero_bits(void) { return vdupq_n_u32(0); }
 
@@ -55,6 +61,32 @@ QSA_SIMD vf v_low16(vi x) { return vreinterpretq_f32_u32(vshlq_n_u32(x, 16)); }
 QSA_SIMD vf v_high16(vi x) { return vreinterpretq_f32_u32(vandq_u32(x, vdupq_n_u32(0xffff0000u))); }
 QSA_SIMD vf v_from_bf16(const void *p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16)); }
 QSA_SIMD vf v_from_f16(const void *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p))); }
+QSA_SIMD vf v_from_i8(const void *p) {
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(vdup_n_u32(four))))));
+}
+
+/* In the low half of each lane. */
+QSA_SIMD vi v_to_bf16(vf x) {
+    vi bits = vreinterpretq_u32_f32(x), high = vshrq_n_u32(bits, 16), odd = vandq_u32(high, vdupq_n_u32(1));
+    vi rounded = vshrq_n_u32(vaddq_u32(vaddq_u32(bits, vdupq_n_u32(0x7fff)), odd), 16);
+    vi nan = vcgtq_u32(v_magnitude(x), vdupq_n_u32(0x7f800000u));
+    return vbslq_u32(nan, vorrq_u32(high, vdupq_n_u32(0x40)), rounded);
+}
+QSA_SIMD vf v_round_bf16(vf x) { return vreinterpretq_f32_u32(vshlq_n_u32(v_to_bf16(x), 16)); }
+QSA_SIMD void v_store_bf16(void *p, vf x) { vst1_u16((uint16_t *)p, vmovn_u32(v_to_bf16(x))); }
+QSA_SIMD void v_store_f16(void *p, vf x) { vst1_u16((uint16_t *)p, vreinterpret_u16_f16(vcvt_f16_f32(x))); }
+QSA_SIMD void v_store_low8(void *p, vf x) {
+    uint16x4_t half = vmovn_u32(vreinterpretq_u32_f32(x));
+    uint32_t four = vget_lane_u32(vreinterpret_u32_u8(vmovn_u16(vcombine_u16(half, half))), 0);
+    memcpy(p, &four, sizeof four);
+}
+QSA_SIMD void v_unzip(const float *p, vf *a, vf *b) {
+    float32x4x2_t both = vld2q_f32(p);
+    *a = both.val[0];
+    *b = both.val[1];
+}
 
 QSA_SIMD void v_columns(const char *const *row, int64_t at, vi out[4]) {
     vi a = v_load_bits(row[0] + at), b = v_load_bits(row[1] + at), c = v_load_bits(row[2] + at), d = v_load_bits(row[3] + at);

@@ -84,6 +84,7 @@ qsa_status qsa_open(const qsa_options *options, qsa_context **context, qsa_error
             return qsa_fail(error, QSA_E_MEMORY, "options.threads is %lld: the threads could not be made", (long long)o.threads);
         }
     }
+    qsa_cell_init(&c->cell, c->cpu);
     qsa_score_init(&c->score, c->cpu);
     qsa_screen_init(&c->screen, c->cpu);
     qsa_select_init(&c->select, c->cpu);
@@ -131,11 +132,21 @@ const char *qsa_context_kernel(const qsa_context *context, int64_t i) {
         names[count++] = context->attend.name[type];
     }
     names[count++] = context->merge.name;
+    for (int type = QSA_F16; type <= QSA_I8_G64; type++) {
+        names[count++] = context->cell.encode_name[type];
+        names[count++] = context->cell.decode_name[type];
+    }
+    names[count++] = context->cell.block_key_name;
+    names[count++] = context->cell.angles_name;
     return i < count ? names[i] : NULL;
 }
 
 const qsa_allocator *qsa_context_allocator(const qsa_context *context) {
     return &context->allocator;
+}
+
+const qsa_cell_kernels *qsa_context_cell(const qsa_context *context) {
+    return &context->cell;
 }
 
 const qsa_score_kernels *qsa_context_score(const qsa_context *context) {

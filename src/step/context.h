@@ -4,6 +4,7 @@
 #define QSA_STEP_CONTEXT_H
 
 #include "attend/attend.h"
+#include "cache/cells.h"
 #include "merge/merge.h"
 #include "runtime/threads.h"
 #include "score/score.h"
@@ -19,6 +20,7 @@ struct qsa_context {
     qsa_pool *pool; /* NULL: one thread, or parallel_for */
     qsa_parallel_for parallel_for;
     void *parallel_user;
+    qsa_cell_kernels cell;
     qsa_score_kernels score;
     qsa_screen_kernels screen;
     qsa_select_kernels select;

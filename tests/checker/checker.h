@@ -10,6 +10,7 @@
 #define QSA_CHECKER_H
 
 #include "attend/attend.h"
+#include "cache/cells.h"
 #include "merge/merge.h"
 #include "runtime/memory.h"
 #include "score/score.h"
@@ -63,6 +64,7 @@ typedef struct kernel_set {
     qsa_select_kernels select;
     qsa_attend_kernels attend;
     qsa_merge_kernels merge;
+    qsa_cell_kernels cell;
 } kernel_set;
 
 typedef enum element {
@@ -90,7 +92,7 @@ typedef struct stage {
 } stage;
 
 /* Each ends with a NULL name. */
-extern const stage score_stages[], screen_stages[], select_stages[], attend_stages[], merge_stages[];
+extern const stage score_stages[], screen_stages[], select_stages[], attend_stages[], merge_stages[], cell_stages[];
 
 /* ------------------------------------------------------------------------------------------------ the frame */
 

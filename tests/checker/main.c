@@ -28,6 +28,7 @@ static kernel_set kernels_of(qsa_cpu cpu) {
     qsa_select_init(&set.select, cpu);
     qsa_attend_init(&set.attend, cpu);
     qsa_merge_init(&set.merge, cpu);
+    qsa_cell_init(&set.cell, cpu);
     return set;
 }
 
@@ -124,7 +125,7 @@ int main(int count, char **words) {
         }
     }
     printf("\n");
-    const stage *const rooms[] = {score_stages, screen_stages, select_stages, attend_stages, merge_stages};
+    const stage *const rooms[] = {score_stages, screen_stages, select_stages, attend_stages, merge_stages, cell_stages};
     tally t = {0, 0};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++) {
         check_stages(&c, rooms[i], sets, levels, &t);
