@@ -2,8 +2,9 @@
 /*
  * The attend stage: q, ids, K/V -> partials (acc, m, l).
  *
- * A UNIT of work is (row, part, KV head): the `heads` query heads that read one KV head, against the ids of one part. Ids go
- * in chunks of 32 or 64; holes are left out first, so that lane j of a chunk is its j-th live cell.
+ * A UNIT of work is (row, part, some KV heads): the `heads` query heads that read each of them, against the ids of one part. Ids
+ * go in chunks of 32 or 64; holes are left out first, so that lane j of a chunk is its j-th live cell. A kernel computes a chunk
+ * for one KV head after the other, since a cell's heads may lie side by side in memory.
  *
  * One chunk, one head (docs/numerics.md has the bounds):
  *   s_j    I8_G64: s = 0; for each 64-channel group g: s = fma((float)D_g, k_scale_g * step_g, s), D_g the exact integer dot
@@ -36,17 +37,18 @@ enum {
 typedef struct qsa_attend_unit {
     const struct qsa_attend_unit *next; /* a unit that may be run soon after, whose cells can be prefetched; or NULL */
     const qsa_kv *kv;     /* strides filled */
-    int64_t kv_head;
-    int64_t heads;        /* query heads of this KV head */
+    int64_t kv_head;      /* the first */
+    int64_t more_heads;   /* KV heads behind it that the unit computes as well; their q, prepared and part follow */
+    int64_t heads;        /* query heads of one KV head */
     int64_t head_dim;
     float scale;
     const int32_t *ids;   /* [n_ids] of this part; NULL: first_cell, first_cell + 1, ... */
     int64_t first_cell;
     int64_t n_ids;
     int64_t chunk;
-    const float *q;       /* [heads][head_dim] of this KV head */
-    const void *prepared; /* what prepare() made of q; I8_G64 only */
-    float *part;          /* [heads][head_dim + 2] of this KV head */
+    const float *q;       /* [heads][head_dim] of each KV head */
+    const void *prepared; /* what prepare() made of q, qsa_prepared_bytes() for each KV head; I8_G64 only */
+    float *part;          /* [heads][head_dim + 2] of each KV head */
 } qsa_attend_unit;
 
 typedef void qsa_attend_fn(const qsa_attend_unit *unit);
@@ -88,41 +90,73 @@ static inline int16_t qsa_attend_weight(float p, float ratio) {
     return (int16_t)(p > 0.0f ? qsa_rint(p * ratio) : 0.0f);
 }
 
-/* The rows of a chunk to come, K first, then V, being prefetched one row at a time. Callers spread their calls over the chunk
- * they compute as evenly as its work is: a burst would fill the buffers of outstanding lines and hold up all behind it. */
+/* The unit of its KV head kv_head + i alone. */
+static inline qsa_attend_unit qsa_attend_head(const qsa_attend_unit *unit, int64_t i) {
+    qsa_attend_unit one = *unit;
+    one.kv_head += i;
+    one.more_heads = 0;
+    one.q += i * unit->heads * unit->head_dim;
+    if (unit->prepared) {
+        one.prepared = (const char *)unit->prepared + (size_t)i * qsa_prepared_bytes(unit->heads, unit->head_dim);
+    }
+    one.part += i * unit->heads * (unit->head_dim + 2);
+    return one;
+}
+
+/*
+ * The K and V of a chunk to come, being prefetched one row at a time: each KV head's pass over the chunk before it fetches that
+ * head's rows, or where cells are whole pieces of memory, its share of the cells. Callers spread their calls over the pass as
+ * evenly as its work is: a burst would fill the buffers of outstanding lines and hold up all behind it.
+ */
 typedef struct qsa_attend_fetch {
     const qsa_attend_cells *cells;
-    int64_t row, bytes;
+    int64_t shift, scale_shift; /* bytes from the cells' pointers to this head's */
+    int64_t cell, at;           /* the next row: `at` bytes into K, then V, then what lies behind, of a cell */
+    int64_t bytes, record;      /* of a row; of a cell's rows that this head fetches */
+    int64_t left;
 } qsa_attend_fetch;
 
 __attribute__((always_inline)) static inline void qsa_attend_fetch_row(qsa_attend_fetch *fetch) {
-    int64_t count = fetch->cells->count;
-    if (fetch->row < 2 * count) {
-        const char *row = fetch->row < count ? fetch->cells->k[fetch->row] : fetch->cells->v[fetch->row - count];
+    if (fetch->left > 0) {
+        const qsa_attend_cells *cells = fetch->cells;
+        const char *row = fetch->shift + (fetch->at < fetch->bytes ? cells->k[fetch->cell] + fetch->at
+                                                                   : cells->v[fetch->cell] + (fetch->at - fetch->bytes));
         for (int64_t at = 0; at < fetch->bytes; at += 64) {
             __builtin_prefetch(row + at, 0, 2); /* as far as the second level: the first is full of this chunk */
         }
-        fetch->row++;
+        fetch->at += fetch->bytes;
+        fetch->left--;
+        if (fetch->at == fetch->record) {
+            fetch->at = 0;
+            fetch->cell++;
+        }
     }
 }
 
-/* The scales, where cells of a block lie together. */
-__attribute__((always_inline)) static inline void qsa_attend_fetch_scales(const qsa_attend_cells *cells) {
-    for (int64_t j = 0; j < cells->count; j += 4) {
-        __builtin_prefetch(cells->k_scale[j], 0, 2);
-        __builtin_prefetch(cells->v_scale[j], 0, 2);
+/* The scales, where pairs of cells lie together, and V's close behind K's or in an array of their own. */
+__attribute__((always_inline)) static inline void qsa_attend_fetch_scales(const qsa_attend_fetch *fetch) {
+    const qsa_attend_cells *cells = fetch->cells;
+    for (int64_t j = 0; j < cells->count; j += 2) {
+        const char *k = (const char *)cells->k_scale[j], *v = (const char *)cells->v_scale[j];
+        __builtin_prefetch(k + fetch->scale_shift, 0, 2);
+        if ((uintptr_t)k / 64 != (uintptr_t)v / 64) {
+            __builtin_prefetch(v + fetch->scale_shift, 0, 2);
+        }
     }
 }
 
-/* A unit's chunks in turn: `now` is the chunk to compute, `fetch` the one after it, which may be the first of unit->next.
- * while (qsa_attend_next(&walk)) passes over chunks without live cells; where there was no other, the part is cleared. */
+/* A unit's chunks in turn, and each chunk's KV heads: `now` is the chunk to compute, for `unit`, which has one KV head; `fetch` goes
+ * over the chunk after it, which may be the first of unit->next. while (qsa_attend_next(&walk)) passes over chunks without live
+ * cells; where there was no other, the parts are cleared. */
 typedef struct qsa_attend_walk {
-    const qsa_attend_unit *unit;
+    const qsa_attend_unit *whole;
+    qsa_attend_unit unit;
     qsa_attend_cells cells[2];
-    qsa_attend_cells *now;
+    qsa_attend_cells *now, *ahead;
     qsa_attend_fetch fetch;
-    int64_t at; /* id behind `now` */
-    int first;  /* `now` starts the part */
+    int64_t head; /* of the whole's, 0..more_heads: that of `unit` */
+    int64_t at;   /* id behind `now` */
+    int first;    /* `now` starts the part */
 } qsa_attend_walk;
 void qsa_attend_open(qsa_attend_walk *walk, const qsa_attend_unit *unit);
 int qsa_attend_next(qsa_attend_walk *walk);

@@ -44,29 +44,71 @@ static void gather_ahead(const qsa_attend_unit *unit, int64_t first, qsa_attend_
 }
 
 void qsa_attend_open(qsa_attend_walk *walk, const qsa_attend_unit *unit) {
-    walk->unit = unit;
+    walk->whole = unit;
+    walk->head = unit->more_heads;
     walk->at = 0;
     walk->first = -1;
     walk->now = &walk->cells[1];
-    gather_ahead(unit, 0, &walk->cells[0]);
+    walk->ahead = &walk->cells[0];
+    gather_ahead(unit, 0, walk->ahead);
+}
+
+/* What the pass of head `walk->head` fetches: rows 2 count head .. 2 count (head + 1) - 1 of the cells where these are whole. */
+static void start_fetch(qsa_attend_walk *walk) {
+    const qsa_kv *kv = walk->whole->kv;
+    int64_t heads = walk->whole->more_heads + 1, row = walk->whole->head_dim * qsa_kv_element(kv->type), h = walk->head;
+    int64_t count = walk->ahead->count;
+    int whole = (const char *)kv->v - (const char *)kv->k == row && kv->head_stride == 2 * row &&
+                kv->cell_stride == 2 * row * heads;
+    walk->fetch = (qsa_attend_fetch){.cells = walk->ahead, .bytes = row, .record = 2 * row, .left = 2 * count};
+    walk->fetch.scale_shift = h * kv->scale_head_stride;
+    if (whole) {
+        walk->fetch.record = kv->cell_stride;
+        walk->fetch.cell = h * count / heads;
+        walk->fetch.at = h * count % heads * 2 * row;
+    } else {
+        walk->fetch.shift = h * kv->head_stride;
+    }
+}
+
+static void step_to_head(qsa_attend_walk *walk) {
+    const qsa_kv *kv = walk->whole->kv;
+    qsa_attend_cells *now = walk->now;
+    for (int64_t j = 0; j < now->count; j++) {
+        now->k[j] += kv->head_stride;
+        now->v[j] += kv->head_stride;
+        if (kv->type == QSA_I8_G64) {
+            now->k_scale[j] += kv->scale_head_stride / 2;
+            now->v_scale[j] += kv->scale_head_stride / 2;
+        }
+    }
 }
 
 int qsa_attend_next(qsa_attend_walk *walk) {
-    const qsa_attend_unit *unit = walk->unit;
-    int64_t row = unit->head_dim * qsa_kv_element(unit->kv->type);
-    while (walk->at < unit->n_ids) {
+    const qsa_attend_unit *whole = walk->whole;
+    if (walk->head < whole->more_heads) {
+        walk->head++;
+        step_to_head(walk);
+        walk->unit = qsa_attend_head(whole, walk->head);
+        start_fetch(walk);
+        return 1;
+    }
+    while (walk->at < whole->n_ids) {
         qsa_attend_cells *behind = walk->now;
-        walk->now = behind == walk->cells ? walk->cells + 1 : walk->cells;
-        walk->at += unit->chunk;
-        gather_ahead(unit, walk->at, behind);
-        walk->fetch = (qsa_attend_fetch){behind, 0, row};
+        walk->now = walk->ahead;
+        walk->ahead = behind;
+        walk->at += whole->chunk;
+        gather_ahead(whole, walk->at, behind);
         if (walk->now->count > 0) {
             walk->first = walk->first < 0;
+            walk->head = 0;
+            walk->unit = qsa_attend_head(whole, 0);
+            start_fetch(walk);
             return 1;
         }
     }
     if (walk->first < 0) {
-        qsa_attend_clear(unit);
+        qsa_attend_clear(whole);
     }
     return 0;
 }
@@ -83,7 +125,7 @@ int64_t qsa_attend_pad(qsa_attend_cells *cells, int64_t multiple) {
 }
 
 void qsa_attend_clear(const qsa_attend_unit *unit) {
-    for (int64_t h = 0; h < unit->heads; h++) {
+    for (int64_t h = 0; h < unit->heads * (1 + unit->more_heads); h++) {
         float *part = unit->part + h * (unit->head_dim + 2);
         memset(part, 0, (size_t)unit->head_dim * sizeof *part);
         part[unit->head_dim] = -QSA_INFINITY;
@@ -258,7 +300,7 @@ static void chunk_float(const qsa_attend_unit *unit, const qsa_attend_cells *cel
 
 /* ------------------------------------------------------------------------------------------------ units */
 
-static void attend_any(const qsa_attend_unit *unit) {
+static void attend_head(const qsa_attend_unit *unit) {
     int first = 1;
     for (int64_t i = 0; i < unit->n_ids; i += unit->chunk) {
         qsa_attend_cells cells;
@@ -277,6 +319,13 @@ static void attend_any(const qsa_attend_unit *unit) {
     }
     if (first) {
         qsa_attend_clear(unit);
+    }
+}
+
+static void attend_any(const qsa_attend_unit *unit) {
+    for (int64_t i = 0; i <= unit->more_heads; i++) {
+        qsa_attend_unit one = qsa_attend_head(unit, i);
+        attend_head(&one);
     }
 }
 

@@ -7,7 +7,7 @@
  *        vector has fewer than 16 lanes, the channels are walked once for each share of the lanes.
  *   p.v  a lane is a channel; a few heads x a few vectors of channels are sums in registers for the whole chunk.
  *
- * Rows of K and V lie anywhere: V's are fetched during q.k, the next chunk's K during p.v.
+ * Rows of K and V lie anywhere: V's are fetched during q.k, the K of the next KV head or chunk during p.v.
  */
 #include "attend/attend.h"
 #include "attend/softmax_simd.h"
@@ -23,7 +23,7 @@ enum {
 
 typedef struct chunk {
     qsa_attend_walk walk;
-    const char *next[QSA_CHUNK_MAX];       /* rows of K that the next chunk reads, or any rows */
+    const char *next[QSA_CHUNK_MAX];       /* rows of K that the next pass reads, or any rows */
     float p[QSA_HEADS_MAX][QSA_CHUNK_MAX]; /* scores, then exp(score - m) */
     float old[QSA_HEADS_MAX], new[QSA_HEADS_MAX];
 } chunk;
@@ -165,14 +165,16 @@ QSA_SIMD void run_unit(const qsa_attend_unit *unit, const qsa_type type) {
     memset(c.p, 0, (size_t)unit->heads * sizeof *c.p);
     qsa_attend_open(&c.walk, unit);
     while (qsa_attend_next(&c.walk)) {
-        const qsa_attend_cells *next = c.walk.fetch.cells;
+        int last = c.walk.head == unit->more_heads;
+        const qsa_attend_cells *next = last ? c.walk.ahead : c.walk.now;
+        int64_t shift = last ? 0 : unit->kv->head_stride;
         qsa_attend_pad(c.walk.now, DOT_CELLS);
         for (int64_t j = 0; j < c.walk.now->count; j++) {
-            c.next[j] = j < next->count ? next->k[j] : c.walk.now->v[j];
+            c.next[j] = j < next->count ? next->k[j] + shift : c.walk.now->v[j];
         }
-        dots(unit, &c, type);
-        softmaxes(unit, &c, c.walk.first);
-        sums(unit, &c, c.walk.first, type);
+        dots(&c.walk.unit, &c, type);
+        softmaxes(&c.walk.unit, &c, c.walk.first);
+        sums(&c.walk.unit, &c, c.walk.first, type);
     }
 }
 

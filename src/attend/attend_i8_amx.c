@@ -359,7 +359,7 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     widen_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
     qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->step);
-    qsa_attend_fetch_scales(c->walk.fetch.cells);
+    qsa_attend_fetch_scales(&c->walk.fetch);
     for (int64_t t = 0; t * TILE < unit->heads; t++) {
         int64_t heads = qsa_min(TILE, unit->heads - t * TILE);
         float *part = unit->part + t * TILE * (dim + 2);
@@ -372,11 +372,11 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
 
 QSA_KERNEL static void qsa_attend_i8_amx(const qsa_attend_unit *unit) {
     chunk c;
-    c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
     configure(unit->heads);
     qsa_attend_open(&c.walk, unit);
     while (qsa_attend_next(&c.walk)) {
-        run_chunk(unit, &c, c.walk.first);
+        c.q = open_prepared(c.walk.unit.prepared, unit->heads, unit->head_dim);
+        run_chunk(&c.walk.unit, &c, c.walk.first);
     }
     AMX_RELEASE();
 }

@@ -253,7 +253,7 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
     qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
-    qsa_attend_fetch_scales(c->walk.fetch.cells);
+    qsa_attend_fetch_scales(&c->walk.fetch);
     dots(c, unit->heads, dim);
     for (int64_t h = 0; h < unit->heads; h++) {
         qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
@@ -264,10 +264,10 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
 
 QSA_KERNEL static void qsa_attend_i8_avx2(const qsa_attend_unit *unit) {
     chunk c;
-    c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
     qsa_attend_open(&c.walk, unit);
     while (qsa_attend_next(&c.walk)) {
-        run_chunk(unit, &c, c.walk.first);
+        c.q = open_prepared(c.walk.unit.prepared, unit->heads, unit->head_dim);
+        run_chunk(&c.walk.unit, &c, c.walk.first);
     }
 }
 

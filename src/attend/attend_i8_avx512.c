@@ -255,7 +255,7 @@ QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int firs
     turn_scales(c->walk.now->k_scale, c->padded, groups, c->k_scale);
     turn_scales(c->walk.now->v_scale, c->padded, groups, c->ratio);
     qsa_turn_ratios(c->walk.now->count, groups, c->ratio, c->grid_step);
-    qsa_attend_fetch_scales(c->walk.fetch.cells);
+    qsa_attend_fetch_scales(&c->walk.fetch);
     dots(c, unit->heads, groups);
     for (int64_t h = 0; h < unit->heads; h++) {
         qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
@@ -266,10 +266,10 @@ QSA_KERNEL static void run_chunk(const qsa_attend_unit *unit, chunk *c, int firs
 
 QSA_KERNEL static void qsa_attend_i8_avx512(const qsa_attend_unit *unit) {
     chunk c;
-    c.q = open_prepared(unit->prepared, unit->heads, unit->head_dim);
     qsa_attend_open(&c.walk, unit);
     while (qsa_attend_next(&c.walk)) {
-        run_chunk(unit, &c, c.walk.first);
+        c.q = open_prepared(c.walk.unit.prepared, unit->heads, unit->head_dim);
+        run_chunk(&c.walk.unit, &c, c.walk.first);
     }
 }
 

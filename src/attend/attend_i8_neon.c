@@ -142,7 +142,7 @@ QSA_SIMD void sums(chunk *c, const qsa_attend_unit *unit, int first) {
 QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
     int64_t dim = unit->head_dim;
     c->padded = qsa_attend_pad(c->walk.now, DOT_CELLS);
-    qsa_attend_fetch_scales(c->walk.fetch.cells);
+    qsa_attend_fetch_scales(&c->walk.fetch);
     dots(c, unit->heads, dim);
     for (int64_t h = 0; h < unit->heads; h++) {
         qsa_softmax_head(c->p[h], c->walk.now->count, dim, first, unit->part + h * (dim + 2), &c->old[h], &c->new[h]);
@@ -153,11 +153,11 @@ QSA_SIMD void run_chunk(const qsa_attend_unit *unit, chunk *c, int first) {
 
 QSA_KERNEL static void qsa_attend_i8_neon(const qsa_attend_unit *unit) {
     chunk c;
-    c.q = unit->prepared;
-    c.step = (const float *)(const void *)(c.q + unit->heads * unit->head_dim);
     qsa_attend_open(&c.walk, unit);
     while (qsa_attend_next(&c.walk)) {
-        run_chunk(unit, &c, c.walk.first);
+        c.q = c.walk.unit.prepared;
+        c.step = (const float *)(const void *)(c.q + unit->heads * unit->head_dim);
+        run_chunk(&c.walk.unit, &c, c.walk.first);
     }
 }
 

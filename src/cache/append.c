@@ -29,17 +29,15 @@ static void store_cell(const append_call *call, int64_t i) {
     const qsa_sequence *s = call->sequence;
     const qsa_cache *cache = s->cache;
     int64_t cell = call->start + i, in_page = cell % cache->page_cells, page = page_of(s, cell);
-    int64_t dim = cache->shape.head_dim, groups = dim / 64, head_bytes = dim * qsa_kv_element(cache->kv_type);
+    int64_t dim = cache->shape.head_dim, groups = dim / 64, row = qsa_cache_row(cache), scale_row = qsa_cache_scale_row(cache);
     const float *from[] = {call->args->k, call->args->v};
-    for (int plane = 0; plane < 2; plane++) {
-        char *values = qsa_cache_plane(cache, call->args->layer, plane ? QSA_PLANE_V : QSA_PLANE_K) + page * cache->page.kv;
-        char *scales = qsa_cache_plane(cache, call->args->layer, plane ? QSA_PLANE_V_SCALE : QSA_PLANE_K_SCALE) +
-                       page * cache->page.scales;
-        for (int64_t h = 0; h < cache->shape.kv_heads; h++) {
-            int64_t slot = h * cache->page_cells + in_page;
-            call->kernels->encode[cache->kv_type](from[plane] + (i * cache->shape.kv_heads + h) * dim, groups,
-                                                  values + slot * head_bytes,
-                                                  (uint16_t *)(void *)(scales + slot * groups * 2));
+    char *values = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_KV) + page * cache->page.kv;
+    char *scales = qsa_cache_plane(cache, call->args->layer, QSA_PLANE_SCALES) + page * cache->page.scales;
+    for (int64_t h = 0; h < cache->shape.kv_heads; h++) {
+        for (int v = 0; v < 2; v++) {
+            int64_t slot = 2 * (in_page * cache->shape.kv_heads + h) + v;
+            call->kernels->encode[cache->kv_type](from[v] + (i * cache->shape.kv_heads + h) * dim, groups, values + slot * row,
+                                                  (uint16_t *)(void *)(scales + slot * scale_row));
         }
     }
 }

@@ -12,8 +12,8 @@
 enum { PAGE_CELLS = 256, PAGE_CELLS_MAX = 1 << 20, ROLLBACK = 64, PLANE_ALIGN = 64 };
 
 char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane) {
-    int64_t kv = cache->page.kv, scales = cache->page.scales;
-    const int64_t before[] = {0, kv, 2 * kv, 2 * kv + scales, 2 * (kv + scales), 2 * (kv + scales) + cache->page.keys};
+    const qsa_page_layout *page = &cache->page;
+    const int64_t before[] = {0, page->kv, page->kv + page->scales, page->kv + page->scales + page->keys};
     return cache->planes + layer * cache->layer_bytes + before[plane] * cache->pages;
 }
 
@@ -82,7 +82,6 @@ static qsa_status check_options(const qsa_cache_options *options, qsa_cache_opti
 }
 
 static void size_cache(qsa_cache *c, const qsa_cache_options *o) {
-    int64_t groups = o->shape.head_dim / 64;
     c->shape = o->shape;
     c->kv_type = o->kv_type;
     c->key_type = o->key_type;
@@ -92,11 +91,11 @@ static void size_cache(qsa_cache *c, const qsa_cache_options *o) {
     c->pages = qsa_div_up(o->capacity, o->page_cells);
     c->rollback = o->rollback;
     c->turn_rows = qsa_div_up(o->rollback, o->shape.block);
-    c->page.kv = o->shape.kv_heads * o->page_cells * o->shape.head_dim * qsa_kv_element(o->kv_type);
-    c->page.scales = o->kv_type == QSA_I8_G64 ? qsa_round_up(o->shape.kv_heads * o->page_cells * groups * 2, PLANE_ALIGN) : 0;
+    c->page.kv = o->shape.kv_heads * o->page_cells * 2 * qsa_cache_row(c);
+    c->page.scales = qsa_round_up(o->shape.kv_heads * o->page_cells * 2 * qsa_cache_scale_row(c), PLANE_ALIGN);
     c->page.keys = c->page_blocks * o->shape.index_dim * (o->key_type == QSA_F32 ? 4 : 2);
     c->page.screen = o->screen ? c->page_blocks / QSA_TILE * qsa_screen_tile_bytes(o->shape.index_dim) : 0;
-    c->layer_bytes = qsa_mul(2 * c->page.kv + 2 * c->page.scales + c->page.keys + c->page.screen, c->pages);
+    c->layer_bytes = qsa_mul(c->page.kv + c->page.scales + c->page.keys + c->page.screen, c->pages);
     int64_t all = qsa_mul(c->layer_bytes, c->layers);
     c->bytes = all < 0 ? 0 : (size_t)all;
     c->norm_bytes = (size_t)(c->layers * o->shape.index_dim) * sizeof(float);

@@ -2,9 +2,10 @@
 /*
  * The cache: pages of cells for all layers, and sequences that hold them.
  *
- * A page is page_cells cells of every layer. In one layer's plane, page p starts at p * page bytes and is head-major:
- * K, V [kv_heads][page_cells][head_dim], scales [kv_heads][page_cells][groups], keys in tiles of 16 blocks. So the cells of a
- * block and head lie together, and a page of any plane is one piece.
+ * A page is page_cells cells of every layer. In one layer's plane, page p starts at p * page bytes: K and V are
+ * [page_cells][kv_heads]{K, V}[head_dim], their scales [page_cells][kv_heads]{K, V}[groups], keys lie in tiles of 16 blocks. So
+ * all that a row reads of a block is one piece of 4 KB (the model's shape, int8) and one of 128 bytes; scattered pieces of 1 KB
+ * come at half the rate.
  *
  * With screening the keys are rows, for few of them are read, and the int8 copies are tiles (score/screen.h).
  */
@@ -13,6 +14,7 @@
 
 #include "cache/block_key.h"
 #include "runtime/context.h"
+#include "runtime/numerics.h"
 
 #include <pthread.h>
 
@@ -38,7 +40,7 @@ struct qsa_cache {
     qsa_block_key_recipe recipe; /* norm_weight: of layer 0; the others follow, index_dim apart */
     double frequency[QSA_INDEX_DIM_MAX / 2]; /* of recipe.rope */
 
-    char *planes;          /* [layers]{k, v, k_scale, v_scale, keys, screen}, each of all pages */
+    char *planes;          /* [layers]{kv, scales, keys, screen}, each of all pages */
     int64_t layer_bytes;
     float *norms;          /* [layers][index_dim] */
     size_t bytes, norm_bytes, free_bytes, info_bytes;
@@ -73,7 +75,15 @@ struct qsa_sequence {
 qsa_status qsa_sequence_check_cut(const qsa_sequence *sequence, int64_t length, qsa_error *error);
 
 /* Start of a plane of a layer. */
-enum { QSA_PLANE_K, QSA_PLANE_V, QSA_PLANE_K_SCALE, QSA_PLANE_V_SCALE, QSA_PLANE_KEYS, QSA_PLANE_SCREEN };
+enum { QSA_PLANE_KV, QSA_PLANE_SCALES, QSA_PLANE_KEYS, QSA_PLANE_SCREEN };
 char *qsa_cache_plane(const qsa_cache *cache, int64_t layer, int plane);
+
+/* Bytes of one head's K, or V, of one cell, and of their scales. */
+static inline int64_t qsa_cache_row(const qsa_cache *cache) {
+    return cache->shape.head_dim * qsa_kv_element(cache->kv_type);
+}
+static inline int64_t qsa_cache_scale_row(const qsa_cache *cache) {
+    return cache->kv_type == QSA_I8_G64 ? cache->shape.head_dim / 64 * 2 : 0;
+}
 
 #endif

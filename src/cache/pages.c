@@ -60,24 +60,19 @@ static void copy_item(void *arg, int64_t item) {
         return;
     }
     int64_t tiles = qsa_div_up(qsa_max(keyed, 0) / cache->shape.block, QSA_TILE), page_tiles = cache->page_blocks / QSA_TILE;
-    int64_t dim = cache->shape.head_dim, heads = cache->shape.kv_heads;
+    int64_t rows = 2 * cache->shape.kv_heads * cells;
     const struct {
         int plane;
-        int64_t page_bytes, pieces, stride, bytes; /* of each page: `bytes` at each multiple of `stride` */
+        int64_t page_bytes, bytes;
     } planes[] = {
-        {QSA_PLANE_K, cache->page.kv, heads, cache->page.kv / heads, cells * dim * qsa_kv_element(cache->kv_type)},
-        {QSA_PLANE_V, cache->page.kv, heads, cache->page.kv / heads, cells * dim * qsa_kv_element(cache->kv_type)},
-        {QSA_PLANE_K_SCALE, cache->page.scales, heads, cache->page_cells * (dim / 64) * 2, cells * (dim / 64) * 2},
-        {QSA_PLANE_V_SCALE, cache->page.scales, heads, cache->page_cells * (dim / 64) * 2, cells * (dim / 64) * 2},
-        {QSA_PLANE_KEYS, cache->page.keys, 1, 0, cache->page.keys / page_tiles * tiles},
-        {QSA_PLANE_SCREEN, cache->page.screen, 1, 0, cache->page.screen / page_tiles * tiles},
+        {QSA_PLANE_KV, cache->page.kv, rows * qsa_cache_row(cache)},
+        {QSA_PLANE_SCALES, cache->page.scales, rows * qsa_cache_scale_row(cache)},
+        {QSA_PLANE_KEYS, cache->page.keys, cache->page.keys / page_tiles * tiles},
+        {QSA_PLANE_SCREEN, cache->page.screen, cache->page.screen / page_tiles * tiles},
     };
     for (size_t p = 0; p < sizeof planes / sizeof *planes; p++) {
         char *plane = qsa_cache_plane(cache, l, planes[p].plane);
-        for (int64_t piece = 0; planes[p].page_bytes && planes[p].bytes && piece < planes[p].pieces; piece++) {
-            int64_t at = piece * planes[p].stride;
-            memcpy(plane + to * planes[p].page_bytes + at, plane + from * planes[p].page_bytes + at, (size_t)planes[p].bytes);
-        }
+        memcpy(plane + to * planes[p].page_bytes, plane + from * planes[p].page_bytes, (size_t)planes[p].bytes);
     }
 }
 

@@ -158,25 +158,26 @@ qsa_status qsa_sequence_kv(const qsa_sequence *sequence, int64_t layer, qsa_kv *
         return status;
     }
     const qsa_cache *cache = sequence->cache;
-    int64_t groups = cache->shape.head_dim / 64, bytes = cache->shape.head_dim * qsa_kv_element(cache->kv_type);
+    int64_t row = qsa_cache_row(cache), scales = qsa_cache_scale_row(cache);
+    const char *kv = qsa_cache_plane(cache, layer, QSA_PLANE_KV);
     *view = (qsa_kv){
         .size = sizeof *view,
         .type = cache->kv_type,
-        .k = qsa_cache_plane(cache, layer, QSA_PLANE_K),
-        .v = qsa_cache_plane(cache, layer, QSA_PLANE_V),
-        .cell_stride = bytes,
-        .head_stride = bytes * cache->page_cells,
+        .k = kv,
+        .v = kv + row,
+        .cell_stride = 2 * row * cache->shape.kv_heads,
+        .head_stride = 2 * row,
         .page_stride = cache->page.kv,
-        .scale_cell_stride = groups * 2,
-        .scale_head_stride = groups * 2 * cache->page_cells,
+        .scale_cell_stride = 2 * scales * cache->shape.kv_heads,
+        .scale_head_stride = 2 * scales,
         .scale_page_stride = cache->page.scales,
         .pages = sequence->pages,
         .page_cells = cache->page_cells,
         .cells = sequence->layer[layer].length,
     };
     if (cache->kv_type == QSA_I8_G64) {
-        view->k_scale = (const uint16_t *)(const void *)qsa_cache_plane(cache, layer, QSA_PLANE_K_SCALE);
-        view->v_scale = (const uint16_t *)(const void *)qsa_cache_plane(cache, layer, QSA_PLANE_V_SCALE);
+        view->k_scale = (const uint16_t *)(const void *)qsa_cache_plane(cache, layer, QSA_PLANE_SCALES);
+        view->v_scale = view->k_scale + scales / 2;
     }
     return qsa_ok(error);
 }

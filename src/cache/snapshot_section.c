@@ -48,30 +48,41 @@ qsa_status qsa_snapshot_move(qsa_snapshot *snapshot, void *memory, int64_t bytes
 
 /* ------------------------------------------------------------------------------------------------ K and V */
 
-/* A plane as [kv_heads][length][cell_bytes]: a head's cells of one page are one piece of memory. */
-static qsa_status move_plane(qsa_snapshot *snapshot, const qsa_sequence *s, int64_t layer, int plane, int64_t page_bytes,
-                             int64_t cell_bytes, qsa_error *error) {
+/* One row of each cell and head of a plane, K's or V's, as [kv_heads][length][row]: as many cells at a time as the buffer holds. */
+static qsa_status move_rows(qsa_snapshot *snapshot, const qsa_sequence *s, int64_t layer, int plane, int v, int64_t page_bytes,
+                            int64_t row, qsa_error *error) {
     const qsa_cache *cache = s->cache;
-    int64_t length = snapshot->header.layer[layer].length, page_cells = cache->page_cells;
-    char *memory = qsa_cache_plane(cache, layer, plane);
+    int64_t length = snapshot->header.layer[layer].length, heads = cache->shape.kv_heads, cell_bytes = 2 * heads * row;
+    int64_t most = (int64_t)sizeof snapshot->rows / row;
+    char *memory = qsa_cache_plane(cache, layer, plane), *buffer = (char *)snapshot->rows;
     qsa_status status = QSA_OK;
-    for (int64_t h = 0; h < cache->shape.kv_heads; h++) {
-        for (int64_t first = 0; !status && first < length; first += page_cells) {
-            char *at = memory + s->pages[first / page_cells] * page_bytes + h * page_cells * cell_bytes;
-            status = qsa_snapshot_move(snapshot, at, qsa_min(page_cells, length - first) * cell_bytes, error);
+    for (int64_t h = 0; h < heads; h++) {
+        for (int64_t first = 0, count; !status && first < length; first += count) {
+            int64_t in_page = first % cache->page_cells;
+            count = qsa_min(most, qsa_min(cache->page_cells - in_page, length - first));
+            char *at = memory + s->pages[first / cache->page_cells] * page_bytes + in_page * cell_bytes + (2 * h + v) * row;
+            for (int64_t i = 0; snapshot->write && i < count; i++) {
+                memcpy(buffer + i * row, at + i * cell_bytes, (size_t)row);
+            }
+            status = qsa_snapshot_move(snapshot, buffer, count * row, error);
+            for (int64_t i = 0; snapshot->read && !status && i < count; i++) {
+                memcpy(at + i * cell_bytes, buffer + i * row, (size_t)row);
+            }
         }
     }
     return status;
 }
 
+/* K, V, the scales of K, those of V. */
 static qsa_status move_kv(qsa_snapshot *snapshot, const qsa_sequence *s, int64_t layer, qsa_error *error) {
     const qsa_cache *cache = s->cache;
-    int64_t values = cache->shape.head_dim * qsa_kv_element(cache->kv_type), scales = cache->shape.head_dim / 64 * 2;
-    qsa_status status = move_plane(snapshot, s, layer, QSA_PLANE_K, cache->page.kv, values, error);
-    status = status ? status : move_plane(snapshot, s, layer, QSA_PLANE_V, cache->page.kv, values, error);
-    if (cache->kv_type == QSA_I8_G64) {
-        status = status ? status : move_plane(snapshot, s, layer, QSA_PLANE_K_SCALE, cache->page.scales, scales, error);
-        status = status ? status : move_plane(snapshot, s, layer, QSA_PLANE_V_SCALE, cache->page.scales, scales, error);
+    int64_t row = qsa_cache_row(cache), scales = qsa_cache_scale_row(cache);
+    qsa_status status = QSA_OK;
+    for (int v = 0; !status && v < 2; v++) {
+        status = move_rows(snapshot, s, layer, QSA_PLANE_KV, v, cache->page.kv, row, error);
+    }
+    for (int v = 0; !status && scales && v < 2; v++) {
+        status = move_rows(snapshot, s, layer, QSA_PLANE_SCALES, v, cache->page.scales, scales, error);
     }
     return status;
 }

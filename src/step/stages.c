@@ -61,18 +61,27 @@ void qsa_wave_select(qsa_wave *wave) {
 
 /* ------------------------------------------------------------------------------------------------ attend */
 
-static qsa_attend_unit unit_of(const qsa_wave *wave, int64_t item) {
+/* How the parts of a wave's rows become items: each of some KV heads of one part. */
+typedef struct attend_plan {
+    const qsa_wave *wave;
+    int64_t kv_heads, runs; /* of an item; of a part */
+    int64_t items, ahead;   /* which item this thread will most likely claim next: a hint for prefetching */
+} attend_plan;
+
+static qsa_attend_unit unit_of(const attend_plan *plan, int64_t item) {
+    const qsa_wave *wave = plan->wave;
     const qsa_shape *s = &wave->cache->shape;
     const qsa_row *row = wave->row;
-    while (item >= row->parts * s->kv_heads) {
-        item -= row->parts * s->kv_heads;
+    while (item >= row->parts * plan->runs) {
+        item -= row->parts * plan->runs;
         row++;
     }
-    int64_t kv_head = item % s->kv_heads, part = item / s->kv_heads, heads = s->q_heads / s->kv_heads;
+    int64_t kv_head = item % plan->runs * plan->kv_heads, part = item / plan->runs, heads = s->q_heads / s->kv_heads;
     int64_t first = part * row->in_part;
     return (qsa_attend_unit){
         .kv = &row->kv,
         .kv_head = kv_head,
+        .more_heads = plan->kv_heads - 1,
         .heads = heads,
         .head_dim = s->head_dim,
         .scale = s->scale,
@@ -86,26 +95,27 @@ static qsa_attend_unit unit_of(const qsa_wave *wave, int64_t item) {
     };
 }
 
-typedef struct attend_plan {
-    const qsa_wave *wave;
-    int64_t items, ahead; /* which item this thread will most likely claim next: a hint for prefetching */
-} attend_plan;
-
 static void attend_item(void *arg, int64_t item) {
     const attend_plan *plan = arg;
-    qsa_attend_unit unit = unit_of(plan->wave, item), next;
+    qsa_attend_unit unit = unit_of(plan, item), next;
     if (item + plan->ahead < plan->items) {
-        next = unit_of(plan->wave, item + plan->ahead);
+        next = unit_of(plan, item + plan->ahead);
         unit.next = &next;
     }
     qsa_context_attend(plan->wave->cache->context)->run[plan->wave->cache->kv_type](&unit);
 }
 
+/* All KV heads of a part are one item, since their cells lie together, unless single heads would keep the threads much busier:
+ * a quarter is what reading together saves. Bits do not depend on it. */
 void qsa_wave_attend(qsa_wave *wave) {
-    attend_plan plan = {.wave = wave, .ahead = qsa_context_threads(wave->cache->context)};
+    int64_t kv_heads = wave->cache->shape.kv_heads, threads = qsa_context_threads(wave->cache->context), parts = 0, full = 0;
     for (int64_t i = 0; i < wave->rows; i++) {
-        plan.items += wave->row[i].parts * wave->cache->shape.kv_heads;
+        parts += wave->row[i].parts;
+        full += wave->row[i].n_ids / qsa_max(wave->row[i].in_part, 1); /* the last part of a row may be a few cells */
     }
+    int together = 4 * kv_heads * qsa_div_up(full, threads) <= 5 * qsa_div_up(full * kv_heads, threads);
+    attend_plan plan = {.wave = wave, .kv_heads = together ? kv_heads : 1, .runs = together ? 1 : kv_heads, .ahead = threads};
+    plan.items = parts * plan.runs;
     qsa_run(wave->cache->context, plan.items, attend_item, &plan);
 }
 

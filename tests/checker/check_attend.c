@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Attend: the four K/V formats over packed, head-major, padded and paged layouts, with holes, repeats and any order of ids;
- * what prepare() writes; and the original's three kernels.
+ * Attend: the four K/V formats over packed, head-major, interleaved, padded and paged layouts, for one KV head or some, with holes,
+ * repeats and any order of ids; what prepare() writes; and the original's three kernels.
  */
 #include "checker.h"
 
@@ -81,6 +81,20 @@ static void draw_memory(dice *d, flavour f, int64_t kv_heads, int64_t cells, int
     int64_t dim = state.unit.head_dim, bytes = kv->type == QSA_F32 ? 4 : kv->type == QSA_I8_G64 ? 1 : 2;
     int64_t row = dim * bytes, scale_row = dim / QSA_GROUP * 2;
     int head_major = dice_one_in(d, 2);
+    if (dice_one_in(d, 3)) { /* V behind K, of each head */
+        draw_strides(d, 2 * row, bytes, kv_heads, cells, head_major, &kv->cell_stride, &kv->head_stride, &kv->page_stride);
+        draw_strides(d, 2 * scale_row, 2, kv_heads, cells, head_major, &kv->scale_cell_stride, &kv->scale_head_stride,
+                     &kv->scale_page_stride);
+        kv->k = fill_values(&state.k, d, kv->type, f,
+                            extent(2 * row, kv_heads, cells, pages, kv->cell_stride, kv->head_stride, kv->page_stride));
+        kv->v = (const char *)kv->k + row;
+        if (kv->type == QSA_I8_G64) {
+            kv->k_scale = fill_scales(&state.k_scale, d, f, extent(2 * scale_row, kv_heads, cells, pages, kv->scale_cell_stride,
+                                                                   kv->scale_head_stride, kv->scale_page_stride));
+            kv->v_scale = kv->k_scale + scale_row / 2;
+        }
+        return;
+    }
     draw_strides(d, row, bytes, kv_heads, cells, head_major, &kv->cell_stride, &kv->head_stride, &kv->page_stride);
     draw_strides(d, scale_row, 2, kv_heads, cells, head_major, &kv->scale_cell_stride, &kv->scale_head_stride,
                  &kv->scale_page_stride);
@@ -104,11 +118,12 @@ static void draw_pages(dice *d, int64_t held, int64_t all) {
     state.kv.pages = pages;
 }
 
-static void draw_kv(dice *d, const case_info *info, qsa_type type, flavour f) {
+static void draw_kv(dice *d, const case_info *info, qsa_type type, flavour f, int one_head) {
     qsa_kv *kv = &state.kv;
     *kv = (qsa_kv){.size = sizeof *kv, .type = type, .cells = info->typical ? 256 : dice_range(d, 1, 150)};
     int64_t kv_heads = info->typical ? 2 : dice_range(d, 1, 3);
     state.unit.kv_head = dice_range(d, 0, kv_heads - 1);
+    state.unit.more_heads = one_head || info->typical ? 0 : dice_range(d, 0, kv_heads - 1 - state.unit.kv_head);
     state.unit.kv = kv;
     if (info->typical || dice_one_in(d, 3)) {
         draw_memory(d, f, kv_heads, kv->cells, 1);
@@ -154,11 +169,12 @@ static void draw_unit(dice *d, case_info *info, qsa_type type, int64_t most_chun
         unit->chunk = dice_one_in(d, 2) ? 32 : 64;
     }
     flavour fk = info->typical ? PLAIN : dice_flavour(d), fq = info->typical ? PLAIN : dice_flavour(d);
-    draw_kv(d, info, type, fk);
+    draw_kv(d, info, type, fk, most_chunks == 1);
+    int64_t heads = unit->heads * (1 + unit->more_heads);
     draw_ids(d, info, unit->chunk * (most_chunks > 1 && dice_one_in(d, 2) ? dice_range(d, 2, most_chunks) : 1));
-    float *q = guarded_place(&state.q, d, (size_t)(unit->heads * unit->head_dim) * sizeof *q, sizeof *q);
-    fill_f32(d, fq, q, unit->heads * unit->head_dim);
-    for (int64_t i = 0; fq == PLAIN && !dice_one_in(d, 3) && i < unit->heads * unit->head_dim; i++) {
+    float *q = guarded_place(&state.q, d, (size_t)(heads * unit->head_dim) * sizeof *q, sizeof *q);
+    fill_f32(d, fq, q, heads * unit->head_dim);
+    for (int64_t i = 0; fq == PLAIN && !dice_one_in(d, 3) && i < heads * unit->head_dim; i++) {
         q[i] *= 3.0f;
     }
     unit->q = q;
@@ -166,19 +182,23 @@ static void draw_unit(dice *d, case_info *info, qsa_type type, int64_t most_chun
     state.next.n_ids = dice_range(d, 0, unit->n_ids);
     unit->next = dice_one_in(d, 2) ? &state.next : NULL;
     info->element = ELEMENT_F32;
-    info->count = unit->heads * (unit->head_dim + 2);
+    info->count = heads * (unit->head_dim + 2);
     snprintf(info->text, sizeof info->text,
-             "%lld heads of %lld, %lld %s of %lld cells in chunks of %lld, pages of %lld, scale %g, K/V %s, queries %s",
-             (long long)unit->heads, (long long)unit->head_dim, (long long)unit->n_ids, unit->ids ? "ids" : "first",
-             (long long)state.kv.cells, (long long)unit->chunk, (long long)(state.kv.pages ? state.kv.page_cells : 0),
-             (double)unit->scale, flavour_name(fk), flavour_name(fq));
+             "%lld x %lld heads of %lld, %lld %s of %lld cells in chunks of %lld, pages of %lld, scale %g, K/V %s, queries %s",
+             (long long)unit->more_heads + 1, (long long)unit->heads, (long long)unit->head_dim, (long long)unit->n_ids,
+             unit->ids ? "ids" : "first", (long long)state.kv.cells, (long long)unit->chunk,
+             (long long)(state.kv.pages ? state.kv.page_cells : 0), (double)unit->scale, flavour_name(fk), flavour_name(fq));
 }
 
 /* ------------------------------------------------------------------------------------------------ running */
 
-static void *place_prepared(void) {
+static size_t prepared_bytes(void) {
+    return qsa_prepared_bytes(state.unit.heads, state.unit.head_dim);
+}
+
+static char *place_prepared(void) {
     static dice d = {.state = 1};
-    size_t bytes = qsa_prepared_bytes(state.unit.heads, state.unit.head_dim);
+    size_t bytes = prepared_bytes() * (size_t)(state.unit.more_heads + 1);
     return memset(guarded_place(&state.prepared, &d, bytes, 64), 0x5a, bytes);
 }
 
@@ -186,8 +206,11 @@ static void run(const kernel_set *set, void *out) {
     qsa_attend_unit unit = state.unit;
     unit.part = out;
     if (state.kv.type == QSA_I8_G64) {
-        void *prepared = place_prepared();
-        set->attend.prepare(unit.q, unit.heads, unit.head_dim, unit.scale, prepared);
+        char *prepared = place_prepared();
+        for (int64_t i = 0; i <= unit.more_heads; i++) {
+            set->attend.prepare(unit.q + i * unit.heads * unit.head_dim, unit.heads, unit.head_dim, unit.scale,
+                                prepared + (size_t)i * prepared_bytes());
+        }
         unit.prepared = prepared;
     }
     set->attend.run[state.kv.type](&unit);
