@@ -319,7 +319,7 @@ static void fault_25_ids_outlive_a_workspace_that_layers_share(void **state) {
 
 /* ------------------------------------------------------------------------------------------ 26 */
 
-enum { DRAFTS = 1000 };
+enum { DRAFTS = 1000, FEW_DRAFTS = 100 };
 
 /* K as the model's k_norm leaves it: each head's root mean square is 1. One channel is 50 times the others, or none. */
 static void norm_keys(rig *r, int64_t loud) {
@@ -339,12 +339,12 @@ static void norm_keys(rig *r, int64_t loud) {
     }
 }
 
-static void compare_formats(qsa_cpu cpu, int64_t loud) {
+static void compare_formats(qsa_cpu cpu, int64_t rows, int64_t loud) {
     rng random = rng_of(test_seed(26));
     rig_options options = {.shape = shape_of(4, 1, 256, 2, 64, 4, 2048), .cpu = cpu, .capacity = 8192, .threads = 2, .seed = 26};
-    queries q = new_queries(&random, &options.shape, DRAFTS);
+    queries q = new_queries(&random, &options.shape, rows);
     int64_t width = options.shape.q_heads * options.shape.head_dim;
-    for (int64_t i = 0; i < DRAFTS * width; i++) {
+    for (int64_t i = 0; i < rows * width; i++) {
         q.q[i] *= 0.4330127f; /* a root mean square of 1, as q_norm leaves it */
     }
     decoded d[2];
@@ -356,9 +356,9 @@ static void compare_formats(qsa_cpu cpu, int64_t loud) {
         d[i] = decode_rows(&r, r.sequence, &q, QSA_BLOCKS, 0, 0);
         close_rig(&r);
     }
-    assert_memory_equal(d[0].ids, d[1].ids, (size_t)(DRAFTS * d[0].width) * sizeof *d[0].ids);
+    assert_memory_equal(d[0].ids, d[1].ids, (size_t)(rows * d[0].width) * sizeof *d[0].ids);
     double least = 1, worst = 0;
-    for (int64_t t = 0; t < DRAFTS; t++) {
+    for (int64_t t = 0; t < rows; t++) {
         double xy = 0, xx = 0, yy = 0, most = 0, error = 0;
         for (int64_t j = t * width; j < (t + 1) * width; j++) {
             double x = (double)d[0].out[j], y = (double)d[1].out[j];
@@ -368,8 +368,8 @@ static void compare_formats(qsa_cpu cpu, int64_t loud) {
         least = fmin(least, xy / sqrt(xx * yy));
         worst = fmax(worst, error / most);
     }
-    print_message("%s: %d rows, int8 against f32 K/V, %s: least cosine %.6f, largest error %.2e of the row's largest value\n",
-                  qsa_cpu_name(cpu), DRAFTS, loud < 0 ? "K even" : "one K channel 50 times larger", least, worst);
+    print_message("%s: %lld rows, int8 against f32 K/V, %s: least cosine %.6f, largest error %.2e of the row's largest value\n",
+                  qsa_cpu_name(cpu), (long long)rows, loud < 0 ? "K even" : "one K channel 50 times larger", least, worst);
     assert_true(least >= 0.9995);
     free_decoded(&d[0]);
     free_decoded(&d[1]);
@@ -379,8 +379,9 @@ static void compare_formats(qsa_cpu cpu, int64_t loud) {
 static void fault_26_int8_keeps_what_drafts_are_accepted_by(void **state) {
     (void)state;
     for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)) {
-        compare_formats(cpu, -1);
-        compare_formats(cpu, 70);
+        int64_t rows = next_cpu(cpu) ? FEW_DRAFTS : DRAFTS; /* the best level's answer for all: they have the same bits */
+        compare_formats(cpu, rows, -1);
+        compare_formats(cpu, rows, 70);
     }
 }
 

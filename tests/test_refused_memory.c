@@ -36,7 +36,7 @@ static void *refuser_alloc(void *user, size_t bytes, size_t align) {
     if (r->requests >= r->refuse_from && r->requests <= r->refuse_to) {
         return NULL;
     }
-    size_t room = align < sizeof(block_note) ? sizeof(block_note) : align;
+    size_t room = align < 32 ? 32 : align; /* for a note */
     char *block = aligned_alloc(room, (room + bytes + room - 1) / room * room);
     assert_non_null(block);
     memset(block, 0x7b, room + bytes); /* so that nobody relies on zeros */

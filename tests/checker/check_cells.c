@@ -66,8 +66,8 @@ static void draw_encode(dice *d, case_info *info, qsa_type type) {
         fill_f32(d, f, x, values);
     }
     state.x = x;
-    info->element = ELEMENT_BYTE;
-    info->count = type == QSA_I8_G64 ? values + state.groups * 2 : values * 2;
+    info->element = type == QSA_I8_G64 ? ELEMENT_BYTE : ELEMENT_I32; /* pairs of halves */
+    info->count = type == QSA_I8_G64 ? values + state.groups * 2 : values / 2;
     snprintf(info->text, sizeof info->text, "%lld groups, %s", (long long)state.groups, edges ? "edges" : flavour_name(f));
 }
 
@@ -81,7 +81,7 @@ static void draw_encode_i8(dice *d, case_info *info) {
     draw_encode(d, info, QSA_I8_G64);
 }
 
-/* The scales of int8 first: they have to be aligned. */
+/* int8: the scales, then the values. */
 static void run_encode(const kernel_set *set, void *out) {
     int64_t scales = state.type == QSA_I8_G64 ? state.groups * 2 : 0;
     uint16_t made[33];

@@ -5,7 +5,8 @@
 
 #include <qsa/qsa.h>
 
-/* for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)): every level of this machine. */
+/* for (qsa_cpu cpu = QSA_CPU_C; cpu; cpu = next_cpu(cpu)): every level of this machine; under ThreadSanitizer, which is slow and
+ * does not care for kernels, the first and the best. */
 qsa_cpu next_cpu(qsa_cpu after);
 
 #endif
