@@ -104,11 +104,11 @@ QSA_SIMD void sincos_of(vd x, double sine_out[V_DOUBLES], double cosine_out[V_DO
     double scaled = half_pi_high * 134217729.0, p1 = scaled - (scaled - half_pi_high), p2 = half_pi_high - p1;
     vd rest = ((k1 * p1 - product) + k1 * p2 + k2 * p1) + k2 * p2;
     vd r = ((x - product) - rest) - k * half_pi_low, r2 = r * r;
-    vd sine = r2 - r2, cosine = sine; /* zeros */
-    for (int i = 17; i >= 3; i -= 2) {
+    vd sine = r2 / (17.0 * 16.0), cosine = r2 / (18.0 * 17.0);
+    for (int i = 15; i >= 3; i -= 2) {
         sine = r2 / (double)(i * (i - 1)) * (1.0 - sine);
     }
-    for (int i = 18; i >= 2; i -= 2) {
+    for (int i = 16; i >= 2; i -= 2) {
         cosine = r2 / (double)(i * (i - 1)) * (1.0 - cosine);
     }
     vd_store(sine_out, r * (1.0 - sine));

@@ -59,8 +59,8 @@ qsa_status qsa_snapshot_move(qsa_snapshot *snapshot, void *memory, int64_t bytes
 
 /* ------------------------------------------------------------------------------------------------ the header */
 
-/* Bytes of a layer's section, its checksum included. */
-int64_t qsa_snapshot_section_bytes(const qsa_snapshot_header *header, int64_t layer);
+/* Bytes of layer i's section, its checksum included. */
+int64_t qsa_snapshot_section_bytes(const qsa_snapshot_header *h, int64_t i);
 
 /* Of the first `length` cells of a sequence. */
 void qsa_snapshot_describe(qsa_snapshot *snapshot, const qsa_sequence *sequence, int64_t length);
